@@ -1,0 +1,1 @@
+"""Everything that is not a screen: hosts, links, telemetry, tuning, servers, benchmarks."""

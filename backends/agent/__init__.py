@@ -1,0 +1,1 @@
+"""The program that runs on the host, and how it gets there."""

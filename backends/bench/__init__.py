@@ -1,0 +1,1 @@
+"""Benchmarks: plan, load generator, statistics, comparison, theoretical maximum."""

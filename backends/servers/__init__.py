@@ -1,0 +1,1 @@
+"""LLM servers: profiles, engines, life cycle, logs, failures."""

@@ -1,0 +1,1 @@
+"""The simulated host behind the demo and some tests; nothing else knows of it."""

@@ -1,0 +1,1 @@
+"""From the agent's lines to readings, rates and histories."""

@@ -1,0 +1,1 @@
+"""The checklist: facts, rules, findings, fixes."""

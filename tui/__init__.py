@@ -1,0 +1,1 @@
+"""The shell around the screens: command line, application, pump, key map, widgets."""

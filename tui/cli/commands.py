@@ -1,0 +1,25 @@
+"""The table of commands: name, module that carries it out, one line of help.
+
+Each module offers `add_arguments(parser)` and `run(arguments) -> int` and is imported only when
+its command is called, so `--help` stays instant.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """One entry of the table."""
+
+    name: str
+    module: str
+    help: str
+
+
+COMMANDS: tuple[Command, ...] = ()
+
+
+def find(name: str) -> Command | None:
+    """The command of that name, or None."""
+    return next((command for command in COMMANDS if command.name == name), None)

@@ -1,0 +1,1 @@
+"""Widgets: they take frozen values and draw them."""

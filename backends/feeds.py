@@ -1,0 +1,107 @@
+"""How values travel from a host to whoever looks: newest value, bounded ring, journal.
+
+Nobody is called back. A reader compares version counters and takes what is newest, so a slow
+reader gets fewer values and never a longer queue.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Latest(Generic[T]):
+    """A slot that holds the newest value and counts how often it was replaced."""
+
+    __slots__ = ("_value", "version")
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+        self.version = 0
+
+    @property
+    def value(self) -> T:
+        """The newest value."""
+        return self._value
+
+    def set(self, value: T) -> None:
+        """Replace the value."""
+        self._value = value
+        self.version += 1
+
+
+class Ring(Generic[T]):
+    """The last `size` values, oldest first, and a count of all that ever came."""
+
+    __slots__ = ("_items", "version")
+
+    def __init__(self, size: int) -> None:
+        self._items: deque[T] = deque(maxlen=size)
+        self.version = 0
+
+    def append(self, item: T) -> None:
+        """Add one value; the oldest goes when the ring is full."""
+        self._items.append(item)
+        self.version += 1
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def since(self, version: int) -> list[T]:
+        """What came after the ring had `version`, as far as it is still held, oldest first."""
+        new = min(self.version - version, len(self._items))
+        if new <= 0:
+            return []
+        return [self._items[i] for i in range(len(self._items) - new, len(self._items))]
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One thing that was asked of a host or changed on it.
+
+    Attributes:
+        asked_by: What caused it: a binding id (`gpus.kill`), a command, or `room` itself.
+        what: The action in words.
+        request: Exactly what was run or sent; secrets never come here.
+        changes_host: Whether it could change anything there.
+        result: `ok`, or the error's words; empty while it runs.
+    """
+
+    at: datetime
+    host: str
+    asked_by: str
+    what: str
+    request: str
+    changes_host: bool = False
+    result: str = ""
+    took_s: float | None = None
+
+
+class Journal:
+    """Every request of this session, newest last, bounded."""
+
+    def __init__(self, size: int = 5000) -> None:
+        self._ring: Ring[JournalEntry] = Ring(size)
+
+    @property
+    def version(self) -> int:
+        """Grows with every entry."""
+        return self._ring.version
+
+    def add(self, entry: JournalEntry) -> None:
+        """Write an entry down."""
+        self._ring.append(entry)
+
+    def __iter__(self) -> Iterator[JournalEntry]:
+        return iter(self._ring)
+
+    def __len__(self) -> int:
+        return len(self._ring)

@@ -17,9 +17,15 @@ class Command(NamedTuple):
     help: str
 
 
-COMMANDS: tuple[Command, ...] = ()
+COMMANDS: tuple[Command, ...] = (
+    Command("config", "tui.cli.config", "check, write or find the configuration"),
+    Command("completion", "tui.cli.completion", "print a completion script for bash, zsh or fish"),
+)
+
+ROOM = Command("room", "tui.cli.room", "open the control room of one host or more")
+"""What runs when the first word is no command; `gpuroom room HOST` says it in full."""
 
 
 def find(name: str) -> Command | None:
     """The command of that name, or None."""
-    return next((command for command in COMMANDS if command.name == name), None)
+    return next((command for command in (*COMMANDS, ROOM) if command.name == name), None)

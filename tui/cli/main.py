@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
-from tui.cli.commands import COMMANDS, Command, find
+from tui.cli.commands import COMMANDS, ROOM, Command, find
 
 VERSION = "0.1.0"
 EXIT_INTERRUPTED = 130
@@ -31,8 +31,8 @@ def main(argv: Sequence[str]) -> int:
         return 0
     command = find(argv[0]) if argv else None
     if command is None:
-        print(overview(), file=sys.stderr)
-        return 2
+        # The first word is a host, or an option of the room.
+        return run_command(ROOM, argv)
     return run_command(command, argv[1:])
 
 
@@ -41,7 +41,9 @@ def run_command(command: Command, argv: Sequence[str]) -> int:
     from backends.errors import RoomError
 
     module = cast(CommandModule, importlib.import_module(command.module))
-    parser = argparse.ArgumentParser(prog=f"gpuroom {command.name}", description=command.help)
+    parser = argparse.ArgumentParser(
+        prog=f"gpuroom {command.name}".removesuffix(" room"), description=command.help
+    )
     module.add_arguments(parser)
     try:
         return module.run(parser.parse_args(argv))
@@ -71,12 +73,18 @@ def overview() -> str:
     lines = [f"  {command.name:<{width}}  {command.help}" for command in COMMANDS]
     return "\n".join(
         [
-            "usage: gpuroom [HOST ...] [options]      open the control room",
-            "       gpuroom COMMAND [options]         do one thing without a screen",
+            "usage: gpuroom [HOST ...] [options]   open the control room of these hosts, or of all",
+            "                                      that are configured",
+            "       gpuroom COMMAND [options]      do one thing without a screen",
+            "",
+            "HOST is an alias of ~/.ssh/config, user@host:port, a name from the configuration,",
+            "`local` (this machine), `demo` or `demo:SCENARIO` (a simulated host).",
             "",
             "commands:",
             *lines,
             "",
-            "`gpuroom COMMAND --help` says more about each.",
+            "`gpuroom COMMAND --help` and `gpuroom room --help` say more.",
+            "exit status: 0 done, 1 failed, 2 wrong use, 3 host out of reach, 4 agent failed,",
+            "5 read-only, 130 interrupted; a command's own help names others.",
         ]
     )

@@ -1,0 +1,1 @@
+"""Tests of the project around the product: command line, configuration, packaging."""

@@ -1,0 +1,74 @@
+"""`gpuroom config`: check the configuration, write a commented one, say where it lies."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from backends import config, paths
+from backends.errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the three verbs."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    check = verbs.add_parser("check", help="say whether the configuration can be used")
+    check.add_argument("--config", type=Path, metavar="FILE", help="another file than the own one")
+    init = verbs.add_parser("init", help="write the commented sample to the own place")
+    init.add_argument("--config", type=Path, metavar="FILE", help="another place")
+    verbs.add_parser("path", help="say where the configuration and all other files lie")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out one verb.
+
+    Raises:
+        ConfigError: The file can't be used.
+        UsageError: `init` would overwrite a file.
+    """
+    if arguments.verb == "path":
+        for name, place in (
+            ("configuration", paths.config_file()),
+            ("state", paths.state_file()),
+            ("known hosts", paths.known_hosts_file()),
+            ("data", paths.data_dir()),
+            ("logs", paths.log_dir()),
+        ):
+            print(f"{name:<14}{place}{'' if place.exists() else '  (not there yet)'}")
+        return 0
+    path: Path = arguments.config or paths.config_file()
+    if arguments.verb == "init":
+        write_sample(path)
+        print(f"written: {path}")
+        return 0
+    found = config.load(path)
+    hosts = ", ".join(host.name for host in found.hosts) or "no hosts"
+    print(f"{path}: fine ({hosts})", file=sys.stdout)
+    return 0
+
+
+def write_sample(path: Path) -> None:
+    """Write the commented sample to `path`, which must not exist yet.
+
+    Raises:
+        UsageError: It exists, or can't be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(sample())
+    except FileExistsError:
+        raise UsageError("there is a configuration already", str(path), "edit that one") from None
+    except OSError as error:
+        raise UsageError("cannot write the configuration", f"{path}: {error.strerror}") from None
+
+
+def sample() -> str:
+    """The commented sample, from the wheel or from the checkout."""
+    import tui
+
+    packaged = Path(tui.__file__).parent / "config.default.toml"
+    if packaged.exists():
+        return packaged.read_text(encoding="utf-8")
+    return (Path(tui.__file__).parent.parent / "config.toml").read_text(encoding="utf-8")

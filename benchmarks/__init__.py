@@ -1,0 +1,1 @@
+"""Figures, each printed by a command of its own; none of them is a test."""

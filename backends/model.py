@@ -173,6 +173,7 @@ class GpuStatus:
         absent: Reading key -> why there is no value.
         held_pct: Event reason name -> share of the last window, in percent, during which it held
             the clocks, from the cumulative counters; without those, from the bits sampled.
+        energy_average_w: Mean power of up to a minute, from the energy counter.
         mig_instances: One line a MIG instance (profile and memory), when MIG is on.
     """
 
@@ -186,6 +187,7 @@ class GpuStatus:
     absent: Mapping[str, str] = field(default_factory=dict)
     read_s: Mapping[Lane, float] = field(default_factory=dict)
     held_pct: Mapping[str, float] = field(default_factory=dict)
+    energy_average_w: float | None = None
     mig_instances: tuple[str, ...] = ()
 
 

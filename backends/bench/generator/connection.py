@@ -1,0 +1,201 @@
+"""One non-blocking connection to the server, plain or TLS."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import time
+
+from .exchange import Exchange
+
+READ_BYTES = 65536
+_SO_TIMESTAMPNS = 35
+_TIMESPEC = struct.Struct("@ll")
+_ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size) if hasattr(socket, "CMSG_SPACE") else 0
+_HAS_STAMPS = hasattr(socket.socket, "recvmsg") and hasattr(socket, "SO_BINDTODEVICE")
+
+CONNECTING, HANDSHAKE, READY = 0, 1, 2
+
+
+def now_ns() -> int:
+    """The system clock: the one that the kernel stamps packets with."""
+    return time.clock_gettime_ns(time.CLOCK_REALTIME)
+
+
+class Connection:
+    """A socket and where it stands.
+
+    Attributes:
+        fd: Its descriptor, the key in the event loop.
+        state: CONNECTING, HANDSHAKE or READY.
+        exchange: The request in flight, if any.
+        slot: The closed loop's stream it belongs to, if any.
+        eager: Bytes are read as they come, since the end cannot be told from the last ones.
+        drained: It is read four times a second and not event by event.
+        used: How many requests it has carried.
+        waits_to_write: Bytes are left to send, or the handshake wants to.
+        opened_ns: How long opening took; None before.
+    """
+
+    __slots__ = (
+        "_out",
+        "_stamps",
+        "_started",
+        "drained",
+        "eager",
+        "exchange",
+        "fd",
+        "mask",
+        "opened_ns",
+        "slot",
+        "sock",
+        "state",
+        "tls",
+        "used",
+        "waits_to_write",
+    )
+
+    def __init__(
+        self,
+        family: int,
+        address: tuple[object, ...],
+        tls: ssl.SSLContext | None,
+        server_name: str,
+    ) -> None:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        self._started = now_ns()
+        self._stamps = False
+        self.tls = tls is not None
+        try:
+            sock.setblocking(False)
+            if family != getattr(socket, "AF_UNIX", None):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not self.tls and _HAS_STAMPS:
+                try:
+                    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+                    self._stamps = True
+                except OSError:
+                    pass
+            if tls is not None:
+                sock = tls.wrap_socket(
+                    sock, server_hostname=server_name, do_handshake_on_connect=False
+                )
+            try:
+                sock.connect(address)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                pass
+        except BaseException:
+            sock.close()
+            raise
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.state = CONNECTING
+        self.exchange: Exchange | None = None
+        self.slot: int | None = None
+        self.eager = True
+        self.drained = False
+        self.used = 0
+        self.mask = 0
+        self.waits_to_write = True
+        self.opened_ns: int | None = None
+        self._out: memoryview | None = None
+
+    def advance(self) -> bool:
+        """The socket is writable or readable: go on opening; True when ready. Raises OSError."""
+        if self.state == CONNECTING:
+            error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error:
+                raise OSError(error, "cannot connect")
+            self.state = HANDSHAKE if self.tls else READY
+        if self.state == HANDSHAKE:
+            try:
+                self.sock.do_handshake()  # type: ignore[attr-defined]
+            except ssl.SSLWantReadError:
+                self.waits_to_write = False
+                return False
+            except ssl.SSLWantWriteError:
+                self.waits_to_write = True
+                return False
+            self.state = READY
+        self.waits_to_write = False
+        if self.opened_ns is None:
+            self.opened_ns = now_ns() - self._started
+        return True
+
+    def send(self, data: bytes) -> bool:
+        """Send a request; True when all of it has left, else `flush` goes on. Raises OSError."""
+        self._out = memoryview(data)
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Send what is left; True when all has left."""
+        out = self._out
+        while out:
+            try:
+                out = out[self.sock.send(out) :]
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                break
+        self._out = out or None
+        self.waits_to_write = bool(out)
+        return not out
+
+    def read(self) -> tuple[int, bytes, bool] | None:
+        """Time (ns), bytes (none at the end), and whether the kernel stamped them.
+
+        None when there is nothing to read. Raises OSError when the connection is lost.
+        """
+        if self._stamps:
+            try:
+                data, ancillary, _, _ = self.sock.recvmsg(READ_BYTES, _ANCILLARY_BYTES)
+            except BlockingIOError:
+                return None
+            if ancillary:
+                seconds, ns = _TIMESPEC.unpack_from(ancillary[0][2])
+                return seconds * 1000000000 + ns, data, True
+            return now_ns(), data, False
+        try:
+            data = self.sock.recv(READ_BYTES)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        except ssl.SSLZeroReturnError:
+            data = b""
+        return now_ns(), data, False
+
+    def close(self) -> None:
+        """Close at once; the server sees it and stops."""
+        try:
+            self.sock.close()
+        except OSError:
+            pass
+
+
+def resolve(host: str, port: int, timeout_s: float) -> tuple[int, tuple[object, ...]]:
+    """Family and address of the server: the first that accepts a connection. Raises OSError."""
+    last = OSError("no address for %s" % host)
+    for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        probe = socket.socket(family, socket.SOCK_STREAM)
+        probe.settimeout(timeout_s)
+        try:
+            # Stamping is switched on for the whole system by its first user, a little later.
+            if _HAS_STAMPS:
+                try:
+                    probe.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+                except OSError:
+                    pass
+            probe.connect(address)
+            return family, address
+        except OSError as error:
+            last = error
+        finally:
+            probe.close()
+    raise last
+
+
+def tls_context(verify: bool) -> ssl.SSLContext:
+    """TLS as a client; without `verify` any certificate is taken."""
+    context = ssl.create_default_context()
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,515 @@
+"""Owns the workers: takes them through the steps, and stops everything when told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import queue
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import Callable
+
+from . import VERSION
+from .connection import resolve
+from .lag import TICK_S, merge, percentile, room
+from .steady import SteadyCheck
+from .worker import Worker
+
+STREAMS_PER_WORKER = 512
+LEAD_S = 0.02
+"""Between the word to start and the start, so that all workers start together."""
+GRACE_S = 2.0
+"""What the workers get to end themselves."""
+GIVE_UP_FAILURES = 20
+
+
+class Stopped(Exception):
+    """Standard input ended, or said stop."""
+
+
+class Broken(Exception):
+    """The run cannot go on."""
+
+
+class Output:
+    """Lines to standard output, by a thread of its own: a slow reader never holds up the run."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._queue: queue.Queue[bytes | None] = queue.Queue()
+        self.error: OSError | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def line(self, data: bytes) -> None:
+        """Queue one line."""
+        if self.error is None:
+            self._queue.put(data)
+
+    def _run(self) -> None:
+        while True:
+            data = self._queue.get()
+            if data is None:
+                return
+            try:
+                while data:
+                    data = data[os.write(self._fd, data) :]
+            except OSError as error:
+                self.error = error
+                return
+
+    def close(self, timeout_s: float) -> None:
+        """Wait until all is written, or until nobody reads."""
+        self._queue.put(None)
+        self._thread.join(timeout_s)
+
+
+class Child:
+    """A worker process as the coordinator sees it."""
+
+    def __init__(self, pid: int, control: socket.socket) -> None:
+        self.pid = pid
+        self.control = control
+        self.buffer = b""
+        self.ready = False
+        self.done: dict[str, object] | None = None
+        self.progress: dict[str, object] = {}
+        self.alive = True
+
+    def tell(self, command: dict[str, object]) -> None:
+        """Send a command; a worker that is gone is noticed when its socket ends."""
+        try:
+            self.control.sendall(json.dumps(command).encode() + b"\n")
+        except OSError:
+            pass
+
+
+class Coordinator:
+    """Carries out a job."""
+
+    def __init__(self, job: dict[str, object], commands: int, first: bytes, output: int) -> None:
+        self._job = job
+        self._commands = commands
+        self._unread = first
+        self._children: list[Child] = []
+        self._output_fd = output
+        self._steady: SteadyCheck | None = None
+        self._step_number = 0
+        self._phase = ""
+        self._next_progress = 0.0
+        self._max_in_flight = 0
+        self._skip = False
+        self._epoch = 0
+
+    def run(self) -> int:
+        """The exit status: 0 complete, 3 stopped, 1 broken."""
+        status, error, code = "complete", None, 0
+        try:
+            place = self._resolve()
+            self._fork(place)
+        except Broken as broken:
+            self._out = Output(self._output_fd)
+            self._emit("end", {"status": "broken", "error": str(broken)})
+            self._out.close(GRACE_S)
+            return 1
+        self._out = Output(self._output_fd)
+        self._emit(
+            "begin",
+            {
+                "version": VERSION,
+                "epoch_unix_s": self._epoch / 1e9,
+                "workers": len(self._children),
+                "pid": os.getpid(),
+                "python": platform.python_version(),
+                "hostname": socket.gethostname(),
+                "room": room(),
+            },
+        )
+        try:
+            steps = self._job["steps"]
+            assert isinstance(steps, list)
+            for number, step in enumerate(steps):
+                self._step(number, step)
+        except Stopped:
+            status, code = "stopped", 3
+        except Broken as broken:
+            status, error, code = "broken", str(broken), 1
+        self._end_children()
+        self._emit("end", {"status": status, "error": error})
+        self._out.close(GRACE_S)
+        return code if self._out.error is None else 1
+
+    # --- workers --------------------------------------------------------------------------
+
+    def _resolve(self) -> tuple[int, tuple[object, ...]]:
+        target = self._job["target"]
+        limits = self._job["limits"]
+        assert isinstance(target, dict)
+        assert isinstance(limits, dict)
+        try:
+            return resolve(str(target["host"]), int(target["port"]), float(limits["connect_s"]))
+        except OSError as error:
+            raise Broken(
+                "no connection to %s: %s" % (target["authority"], error.strerror or error)
+            ) from error
+
+    def _fork(self, place: tuple[int, tuple[object, ...]]) -> None:
+        _raise_descriptor_limit()
+        steps = self._job["steps"]
+        assert isinstance(steps, list)
+        streams = max([int(step["load"].get("concurrency") or 1) for step in steps] or [1])
+        asked = self._job.get("workers")
+        if asked:
+            count = int(asked)  # type: ignore[call-overload]
+        else:
+            cpus = int(room()["cpus"])  # type: ignore[call-overload]
+            count = min(cpus, -(-streams // STREAMS_PER_WORKER))
+        count = max(1, count)
+        self._epoch = time.clock_gettime_ns(time.CLOCK_REALTIME)
+        self._job["epoch_ns"] = self._epoch
+        for index in range(count):
+            ours, theirs = socket.socketpair()
+            pid = os.fork()
+            if pid == 0:
+                # The child: nothing of the coordinator's may stay open here, or its end would
+                # go unnoticed.
+                status = 1
+                try:
+                    signal.signal(signal.SIGINT, signal.SIG_IGN)
+                    for child in self._children:
+                        child.control.close()
+                    ours.close()
+                    os.close(self._commands)
+                    os.close(self._output_fd)
+                    Worker(self._job, theirs, index, count, place).run()
+                    status = 0
+                except BaseException as error:
+                    sys.stderr.write("worker %d: %r\n" % (index, error))
+                    raise
+                finally:
+                    os._exit(status)
+            theirs.close()
+            ours.setblocking(True)
+            self._children.append(Child(pid, ours))
+
+    def _end_children(self) -> None:
+        for child in self._children:
+            child.done = None
+            child.tell({"do": "cancel"})
+        try:
+            self._pump(
+                lambda: all(child.done or not child.alive for child in self._children),
+                time.monotonic() + GRACE_S,
+                listen=False,
+            )
+        except Broken:
+            pass
+        for child in self._children:
+            child.tell({"do": "stop"})
+            child.control.close()
+        deadline = time.monotonic() + GRACE_S
+        for child in self._children:
+            while True:
+                try:
+                    pid, _ = os.waitpid(child.pid, os.WNOHANG)
+                except ChildProcessError:
+                    break
+                if pid:
+                    break
+                if time.monotonic() > deadline:
+                    os.kill(child.pid, signal.SIGKILL)
+                    os.waitpid(child.pid, 0)
+                    break
+                time.sleep(0.01)
+
+    # --- steps ----------------------------------------------------------------------------
+
+    def _step(self, number: int, step: dict[str, object]) -> None:
+        step["number"] = self._step_number = number
+        self._max_in_flight = 0
+        self._skip = False
+        load = step["load"]
+        warm = step.get("warm_up") or {}
+        limits = self._job["limits"]
+        assert isinstance(load, dict)
+        assert isinstance(warm, dict)
+        assert isinstance(limits, dict)
+        pause_s = float(step.get("pause_s") or 0.0)  # type: ignore[arg-type]
+        if pause_s and number:
+            self._pump(lambda: self._skip, time.monotonic() + pause_s)
+        count = len(self._children)
+        step["streams"] = _shares(int(load.get("concurrency") or 0), count)
+        requests = step.pop("total_requests", None)
+        step["requests"] = None if requests is None else _shares(int(requests), count)  # type: ignore[call-overload]
+        for child in self._children:
+            child.ready, child.done, child.progress = False, None, {}
+            child.tell({"do": "prepare", "step": step})
+        self._phase = "prepare"
+        self._state("prepare")
+        deadline = time.monotonic() + float(limits["connect_s"]) + 30.0
+        self._pump(lambda: all(child.ready for child in self._children), deadline)
+
+        warms = bool(warm)
+        concurrency = int(load.get("concurrency") or 0)
+        self._steady = SteadyCheck(concurrency or 16) if warm.get("steady") else None
+        start_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) + int(LEAD_S * 1e9)
+        began = time.monotonic() + LEAD_S
+        for child in self._children:
+            child.tell({"do": "go", "start_ns": start_ns, "measure": not warms})
+        times = {"start_s": round((start_ns - self._epoch) / 1e9, 6)}
+        self._phase = "warmup" if warms else "measure"
+        self._state(self._phase)
+        steady = None
+        if warms:
+            steady = self._warm_up(warm, began)
+            for child in self._children:
+                child.tell({"do": "measure"})
+            self._phase = "measure"
+            times["measure_s"] = self._state("measure")
+        else:
+            times["measure_s"] = times["start_s"]
+        self._steady = None
+        aborted = self._measure(step)
+        times["end_s"] = self._state("end")
+        merged = self._client()
+        merged.update(times)
+        merged.update(
+            {
+                "number": number,
+                "steady": steady,
+                "aborted": aborted,
+                "max_in_flight": self._max_in_flight,
+                "sample": step.get("sample"),
+            }
+        )
+        self._emit("step_end", merged)
+
+    def _warm_up(self, warm: dict[str, object], began: float) -> bool | None:
+        least_s = float(warm.get("duration_s") or 0.0)  # type: ignore[arg-type]
+        least = int(warm.get("requests") or 0)  # type: ignore[call-overload]
+        most_s = float(warm.get("max_s") or 120.0)  # type: ignore[arg-type]
+        steady = self._steady
+
+        def warm_enough() -> bool:
+            if self._skip or self._all_done() or self._hopeless():
+                return True
+            if time.monotonic() - began < least_s or self._sum("ended") < least:
+                return False
+            return steady is None or steady.steady
+
+        self._pump(warm_enough, began + max(most_s, least_s))
+        return None if steady is None else steady.steady
+
+    def _measure(self, step: dict[str, object]) -> str | None:
+        """Until the load is over; the reason why it was broken off, if it was."""
+        duration_s = step.get("duration_s")
+        begun = time.monotonic()
+        over = lambda: self._skip or self._all_done() or self._hopeless()  # noqa: E731
+        self._pump(over, None if duration_s is None else begun + float(duration_s))  # type: ignore[arg-type]
+        if self._all_done():
+            return None
+        aborted = None
+        if self._hopeless():
+            aborted = "every request failed"
+        elif self._skip:
+            aborted = "skipped"
+        self._phase = "cooldown"
+        self._state("cooldown")
+        for child in self._children:
+            child.tell({"do": "cancel" if aborted else "drain"})
+        drain_s = float(step.get("drain_s") or 60.0)  # type: ignore[arg-type]
+        self._pump(lambda: self._skip or self._all_done(), time.monotonic() + drain_s)
+        if not self._all_done():
+            for child in self._children:
+                child.tell({"do": "cancel"})
+            self._pump(self._all_done, time.monotonic() + GRACE_S)
+        return aborted
+
+    def _all_done(self) -> bool:
+        return all(child.done is not None for child in self._children)
+
+    def _hopeless(self) -> bool:
+        return self._sum("failed") >= GIVE_UP_FAILURES and self._sum("succeeded") == 0
+
+    def _sum(self, name: str) -> int:
+        return sum(int(child.progress.get(name) or 0) for child in self._children)  # type: ignore[call-overload]
+
+    def _client(self) -> dict[str, object]:
+        """What the workers say of themselves, merged."""
+        lag, late = {}, {}  # type: dict[int, int], dict[int, int]
+        sums = {"events": 0.0, "merged": 0.0, "cpu_s": 0.0}
+        reasons: list[str] = []
+        peak = limited = share = 0.0
+        rss, wait = None, None  # type: int | None, float | None
+        for child in self._children:
+            done = child.done or {}
+            merge(lag, {int(us): n for us, n in done.get("lag_us", {}).items()})  # type: ignore[attr-defined]
+            merge(late, {int(us): n for us, n in done.get("late_us", {}).items()})  # type: ignore[attr-defined]
+            for name in sums:
+                sums[name] += float(done.get(name) or 0)  # type: ignore[arg-type]
+            reasons.extend(r for r in done.get("reasons", ()) if r not in reasons)  # type: ignore[attr-defined]
+            peak = max(peak, float(done.get("peak_cpu_share") or 0))  # type: ignore[arg-type]
+            wall_s = float(done.get("wall_s") or 0)  # type: ignore[arg-type]
+            if wall_s:
+                share = max(share, float(done.get("cpu_s") or 0) / wall_s)  # type: ignore[arg-type]
+            limited = max(limited, float(done.get("limited_s") or 0))  # type: ignore[arg-type]
+            if done.get("max_rss_bytes") is not None:
+                rss = (rss or 0) + int(done["max_rss_bytes"])  # type: ignore[call-overload]
+            if done.get("run_queue_wait_s") is not None:
+                wait = (wait or 0.0) + float(done["run_queue_wait_s"])  # type: ignore[arg-type]
+        return {
+            "workers": len(self._children),
+            "events": int(sums["events"]),
+            "merged": int(sums["merged"]),
+            "cpu_s": round(sums["cpu_s"], 4),
+            "cpu_share": round(max(share, peak), 4),
+            "run_queue_wait_s": wait,
+            "max_rss_bytes": rss,
+            "limited_s": limited,
+            "reasons": reasons,
+            "receive_lag_s": [percentile(lag, share) for share in (0.5, 0.99, 1.0)],
+            "send_late_s": [percentile(late, share) for share in (0.5, 0.99, 1.0)],
+        }
+
+    # --- talking --------------------------------------------------------------------------
+
+    def _pump(self, until: Callable[[], bool], deadline: float | None, listen: bool = True) -> None:
+        """Serve workers and commands until `until` holds or the deadline has passed."""
+        poll = select.poll()
+        by_fd = {child.control.fileno(): child for child in self._children if child.alive}
+        for fd in by_fd:
+            poll.register(fd, select.POLLIN)
+        if listen:
+            poll.register(self._commands, select.POLLIN)
+            self._obey(b"")
+        while not until():
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                return
+            wait = TICK_S if deadline is None else min(TICK_S, deadline - now)
+            for fd, _ in poll.poll(max(1.0, wait * 1000)):
+                if fd == self._commands:
+                    data = os.read(fd, 65536)
+                    if not data:
+                        raise Stopped()
+                    self._obey(data)
+                    continue
+                child = by_fd[fd]
+                try:
+                    data = child.control.recv(1 << 20)
+                except OSError:
+                    data = b""
+                if not data:
+                    child.alive = False
+                    poll.unregister(fd)
+                    raise Broken("a worker of the generator died")
+                self._hear(child, data)
+            if self._out.error is not None:
+                raise Broken("the results cannot be written: %s" % self._out.error.strerror)
+            self._progress()
+
+    def _obey(self, data: bytes) -> None:
+        self._unread += data
+        while b"\n" in self._unread:
+            line, _, self._unread = self._unread.partition(b"\n")
+            try:
+                command = json.loads(line)["do"]
+            except (ValueError, KeyError, TypeError):
+                continue
+            if command == "stop":
+                raise Stopped()
+            if command == "skip":
+                self._skip = True
+
+    def _hear(self, child: Child, data: bytes) -> None:
+        lines = (child.buffer + data).split(b"\n")
+        child.buffer = lines.pop()
+        for line in lines:
+            if line.endswith(b'"t":"request"}'):
+                self._out.line(line + b"\n")
+                if self._steady is not None:
+                    self._steady.add(json.loads(line))
+                continue
+            message = json.loads(line)
+            kind = message.pop("t")
+            if kind == "ready":
+                child.ready = True
+            elif kind == "done":
+                child.done = message
+            else:
+                child.progress = _newer(child.progress, message)
+
+    def _progress(self) -> None:
+        now = time.monotonic()
+        if now < self._next_progress or not any(child.progress for child in self._children):
+            return
+        self._next_progress = now + TICK_S
+        in_flight = self._sum("in_flight")
+        self._max_in_flight = max(self._max_in_flight, in_flight)
+        ttft, e2e, reasons = [], [], []  # type: list[int], list[int], list[str]
+        for child in self._children:
+            ttft.extend(child.progress.pop("ttft_us", ()))  # type: ignore[arg-type]
+            e2e.extend(child.progress.pop("e2e_us", ()))  # type: ignore[arg-type]
+            reasons.extend(child.progress.get("reasons", ()))  # type: ignore[arg-type]
+        fields = {
+            "step": self._step_number,
+            "phase": self._phase,
+            "at_s": self._at(),
+            "in_flight": in_flight,
+            "ttft_s": _median_s(ttft),
+            "e2e_s": _median_s(e2e),
+            "limited": sorted(set(reasons)),
+        }  # type: dict[str, object]
+        for name in (
+            "sent",
+            "ended",
+            "succeeded",
+            "failed",
+            "cancelled",
+            "output_tokens",
+            "input_tokens",
+        ):
+            fields[name] = self._sum(name)
+        self._emit("progress", fields)
+
+    def _state(self, state: str) -> float:
+        at_s = self._at()
+        self._emit("state", {"step": self._step_number, "state": state, "at_s": at_s})
+        return at_s
+
+    def _at(self) -> float:
+        return round((time.clock_gettime_ns(time.CLOCK_REALTIME) - self._epoch) / 1e9, 6)
+
+    def _emit(self, kind: str, fields: dict[str, object]) -> None:
+        fields["t"] = kind
+        self._out.line(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
+
+
+def _newer(old: dict[str, object], new: dict[str, object]) -> dict[str, object]:
+    """The newest progress, with the samples that have not been passed on yet."""
+    for name in ("ttft_us", "e2e_us"):
+        new[name] = (list(old.get(name, ())) + list(new.get(name, ())))[-256:]  # type: ignore[call-overload]
+    return new
+
+
+def _median_s(values_us: list[int]) -> float | None:
+    return sorted(values_us)[len(values_us) // 2] / 1e6 if values_us else None
+
+
+def _shares(total: int, count: int) -> list[int]:
+    return [total // count + (1 if index < total % count else 0) for index in range(count)]
+
+
+def _raise_descriptor_limit() -> None:
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):
+        pass

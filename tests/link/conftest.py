@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.sshd import ssh_lab
+
+__all__ = ["ssh_lab"]

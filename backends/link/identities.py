@@ -78,7 +78,7 @@ class Identities:
         """Read an encrypted key (blocking).
 
         Raises:
-            asyncssh.KeyImportError: The passphrase is wrong.
+            ValueError: The passphrase is wrong.
         """
         key = asyncssh.read_private_key(str(path), passphrase)
         certificates = self._existing_certificates()

@@ -20,6 +20,7 @@ class Command(NamedTuple):
 COMMANDS: tuple[Command, ...] = (
     Command("config", "tui.cli.config", "check, write or find the configuration"),
     Command("completion", "tui.cli.completion", "print a completion script for bash, zsh or fish"),
+    Command("roofline", "tui.cli.roofline", "what a model could do on given cards; no host"),
 )
 
 ROOM = Command("room", "tui.cli.room", "open the control room of one host or more")

@@ -13,6 +13,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from backends import verdicts
+from backends.alerts import Steady
 from backends.clock import Clock
 from backends.model import (
     AgentInfo,
@@ -69,6 +71,7 @@ class Telemetry:
         self._notes: list[str] = []
         self._sampled_s: float | None = None
         self._sampled_at: datetime | None = None
+        self._steady = Steady()
         self._handlers: dict[str, Callable[[object], bool]] = {
             "hello": self._hello,
             "gpus": self._gpu_list,
@@ -111,7 +114,7 @@ class Telemetry:
         if link.round_trip_s is not None:
             self.round_trip(link.round_trip_s)
         host_values = self._host_values
-        return HostSnapshot(
+        snapshot = HostSnapshot(
             host=self.host,
             version=version,
             link=link,
@@ -134,6 +137,10 @@ class Telemetry:
             kernel_events=tuple(self._kernel_events),
             notes=tuple(self._notes),
         )
+        now_s = self._clock.monotonic_s()
+        due = verdicts.judge(snapshot, now_s)
+        stale = verdicts.is_stale(snapshot, now_s)
+        return replace(snapshot, verdicts=self._steady.update(due, now_s, stale=stale))
 
     def gpu_uuids(self) -> tuple[str, ...]:
         """Every GPU that was ever seen here, in the order of their indices."""

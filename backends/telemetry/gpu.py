@@ -106,12 +106,9 @@ class Gpu:
         self.index = entry.index
         self._name = clean(entry.name, 96)
         self._bus_id = clean(entry.bus_id, 32)
-        if not self.is_listed:
-            self.is_listed = True
-            self._state, self._detail = GpuState.OK, ""
+        self.is_listed = True
+        self._state, self._detail = GpuState.OK, ""  # the agent says at once where it is not
         self._once_told = wire.reasons(entry.absent, GPU_CELLS)
-        self._told = {}
-        self.forget_rates()
         refused = 0
         for key, raw in entry.once.items():
             cell = GPU_CELLS.get(key)

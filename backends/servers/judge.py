@@ -1,0 +1,414 @@
+"""Reads a log line by line and says, at any moment, what it shows: phase, readiness, failure.
+
+Only what the log says is judged here; whether the process lives and answers are other witnesses
+(`lifecycle`). Rules, in the order of their strength:
+
+- Readiness is the line that the engine prints last, not the web server's first words; a bind error
+  afterwards takes it back. It also settles what was complained about before.
+- Once ready, errors and tracebacks are the clients' affair unless the engine says that it dies.
+- An orderly stop that comes before the first failure makes all that follows part of the stop.
+- The cause is the earliest plain one; a general one, an unknown exception, a line that only says
+  that something died come after it, and what others print when a process dies comes last.
+- Nothing at all is also a verdict: killed without a word, or still loading.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from backends.servers.catalogue import Catalogue, Cause, Context, Match
+from backends.servers.engines import PHASE_ORDER, Engine, EngineGuess, EngineId, Phase, any_match
+from backends.servers.lines import Level, LineUpdate, LogLine, split_prefix
+from backends.servers.progress import Progress, parse_progress
+from backends.servers.tracebacks import PyException, TracebackReader
+
+MAX_WARNINGS: Final = 64
+_MAX_PENDING: Final = 256
+_ENOUGH: Final = 4
+_CALM: Final = frozenset({Level.DEBUG, Level.INFO, Level.WARNING})
+_GRAVE: Final = frozenset({Level.ERROR, Level.CRITICAL})
+_REASSURING: Final = re.compile(
+    r"(?i)can be (?:safely )?ignored|harmless|not fatal|non-fatal|falling back|fallback to|"
+    r"will (?:be )?(?:retr(?:y|ied)|ignored|fall)|\bretrying\b|\bskipp(?:ing|ed)\b|"
+    r"\bignor(?:e|ing)\b|this is (?:expected|normal)"
+)
+_MAYBE_QUIET: Final = re.compile(r"(?i)in use|killed|oom|lost|bus\b|bind")
+_FRIGHTENING: Final = re.compile(r"(?i)error|fail|unable|cannot|could not")
+_DUMP: Final = 800
+_LAST_WORDS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the log and what it says."""
+
+    line: int
+    text: str
+
+
+@dataclass(slots=True)
+class Evidence:
+    """A cause that was found, and the lines that show it."""
+
+    cause: Cause
+    first_line: int
+    places: dict[int, tuple[Place, Match]] = field(default_factory=dict)
+    """First place of each signature."""
+    in_exception: bool = False
+
+    @property
+    def best(self) -> tuple[Place, Match]:
+        """The place that says it most plainly."""
+        return self.places[min(self.places)]
+
+
+@dataclass(slots=True)
+class Warned:
+    """A performance warning, pinned."""
+
+    id: str
+    title: str
+    line: int
+    text: str
+    count: int = 1
+
+
+@dataclass(slots=True)
+class PhaseEntry:
+    """When a phase was entered."""
+
+    phase: Phase
+    line: int
+    stamp: str | None
+    text: str
+
+
+@dataclass(slots=True)
+class Run:
+    """What one run of a server, in a log that may hold several, has shown so far."""
+
+    first_line: int = 1
+    phases: list[PhaseEntry] = field(default_factory=list)
+    loaded: bool = False
+    """The weights of the newest load phase are in memory."""
+    progress: Progress | None = None
+    ready: Place | None = None
+    dead: Place | None = None
+    stops: dict[int, Place] = field(default_factory=dict)
+    stop_line: int | None = None
+    causes: dict[str, Evidence] = field(default_factory=dict)
+    exceptions: list[PyException] = field(default_factory=list)
+    last_exception: PyException | None = None
+    warnings: dict[str, Warned] = field(default_factory=dict)
+    last: list[Place] = field(default_factory=list)
+    served: int = 0
+
+    @property
+    def phase(self) -> Phase:
+        """The phase entered last; ready outranks what serving prints."""
+        if self.ready is not None:
+            return Phase.READY
+        return self.phases[-1].phase if self.phases else Phase.LAUNCHING
+
+    @property
+    def over(self) -> bool:
+        """Whether the start has ended, well or badly."""
+        return self.ready is not None or self.dead is not None or self.stop_line is not None
+
+    @property
+    def memory_phase(self) -> Phase:
+        """The phase for telling causes apart: weights that are loaded are behind us."""
+        if self.phase is Phase.LOADING and self.loaded:
+            return Phase.MEMORY
+        return self.phase
+
+    def forgive(self) -> None:
+        """The server went on, or came up: what it complained about before was not the end."""
+        self.causes.clear()
+        self.exceptions.clear()
+        self.last_exception = None
+
+
+class LogJudge:
+    """Takes the lines of a log and keeps the state of its newest run.
+
+    Args:
+        catalogue: Known causes.
+        engine: Who writes the log, where that is known; else it is guessed from the lines, and
+            the first lines are held back until the guess is good enough.
+    """
+
+    def __init__(self, catalogue: Catalogue, engine: EngineId | None = None) -> None:
+        self._catalogue = catalogue
+        self._guess = EngineGuess(engine)
+        self._engine: Engine | None = self._guess.best if engine is not None else None
+        self._pending: list[LogLine] = []
+        self._tracebacks = TracebackReader()
+        self.version: str | None = None
+        self._version_is_old = False
+        self.run = Run()
+        self.runs = 1
+        """How many runs the log has shown."""
+        self.lines = 0
+
+    @property
+    def engine(self) -> Engine:
+        """Who writes this log, as far as is known."""
+        return self._engine if self._engine is not None else self._guess.best
+
+    def catalogue_entry(self, cause_id: str) -> Cause | None:
+        """The catalogue's cause of that id, if it has one."""
+        return self._catalogue.get(cause_id)
+
+    def take(self, line: LogLine) -> None:
+        """Take the next line."""
+        self.lines = line.number
+        if self._engine is None:
+            self._hold(line)
+            return
+        self._judge(line, self._engine)
+
+    def take_update(self, update: LineUpdate) -> None:
+        """Take a bar that moved within an unfinished line."""
+        if self._engine is not None:
+            self._bar(update.progress, update.number, update.text, self._engine)
+
+    def settle(self) -> None:
+        """No better guess of the engine will come: judge the lines that were held back."""
+        if self._engine is None:
+            self._engine = self._guess.best
+            pending, self._pending = self._pending, []
+            for line in pending:
+                self._judge(line, self._engine)
+
+    def _hold(self, line: LogLine) -> None:
+        self._guess.look(line.text, line.message)
+        self._pending.append(line)
+        if self._guess.settled or len(self._pending) >= _MAX_PENDING:
+            self.settle()
+
+    def _judge(self, line: LogLine, engine: Engine) -> None:
+        run, message = self.run, line.message
+        if run.ready is not None and engine.routine is not None and engine.routine.match(message):
+            if run.dead is None:
+                self._served(line, engine)
+            return
+        if line.overwritten:
+            for text in line.overwritten:
+                self._say(_as_line(line, text), engine)
+        if line.progress is not None:
+            self._bar(line.progress, line.number, line.text, engine)
+        if message.strip():
+            self._say(line, engine)
+
+    def _say(self, line: LogLine, engine: Engine) -> None:
+        """Judge a line that says something."""
+        message = line.message.strip()
+        if self.run.over and any_match(engine.banner, message):
+            self._new_run(line.number)
+        run = self.run
+        if self.version is None or not run.over:
+            self._find_version(line, engine)
+        exception = self._tracebacks.take(line)
+        inside = self._tracebacks.inside
+        announces = False
+        if not inside and line.level not in _GRAVE:
+            if run.ready is None:
+                announces = self._find_phase(line, message, engine)
+                self._find_ready(line, message, engine)
+            if run.ready is not None and run.dead is None:
+                self._served(line, engine)
+        self._find_stop(line, message, engine)
+        if exception is not None:
+            self._note_exception(exception)
+        if not inside or exception is not None:
+            self._find_end(line, message, engine)
+        # Lines that announce a phase dump configurations, which are full of frightening words.
+        if not announces or (len(message) < _DUMP and _FRIGHTENING.search(message)):
+            self._find_cause(line, message, engine, inside=inside, exception=exception)
+        if not inside and not (announces and len(message) >= _DUMP):
+            self._find_advice(line, message, engine)
+        run.last.append(Place(line.number, line.text[:400]))
+        del run.last[:-_LAST_WORDS]
+
+    def _new_run(self, number: int) -> None:
+        self.run = Run(first_line=number)
+        self.runs += 1
+        self._version_is_old = True
+        self._tracebacks = TracebackReader()
+
+    def _find_version(self, line: LogLine, engine: Engine) -> None:
+        for pattern in engine.version:
+            found = pattern.search(line.message) or pattern.search(line.text)
+            if found is not None:
+                if self.version is None or self._version_is_old:
+                    self.version = engine.version_prefix + found[1].rstrip(".")[:60]
+                    self._version_is_old = False
+                return
+
+    def _find_phase(self, line: LogLine, message: str, engine: Engine) -> bool:
+        """Enter the phase that a line announces; whether it announces one."""
+        for mark in engine.marks:
+            if mark.pattern.search(message) is None:
+                continue
+            if mark.ends:
+                if mark.phase is Phase.LOADING:
+                    self.run.loaded = True
+                    self.run.progress = None
+            else:
+                self._enter(mark.phase, line.number, line.stamp, line.text)
+            return True
+        return False
+
+    def _enter(self, phase: Phase, number: int, stamp: str | None, text: str) -> None:
+        run = self.run
+        if run.phases and run.phases[-1].phase is phase:
+            if phase is Phase.LOADING and run.loaded:
+                run.loaded = False
+            return
+        furthest = max((PHASE_ORDER[entry.phase] for entry in run.phases), default=-1)
+        if PHASE_ORDER[phase] > furthest and run.dead is None:
+            run.forgive()
+        if phase is Phase.LOADING:
+            run.loaded = False
+        run.progress = None
+        run.phases.append(PhaseEntry(phase, number, stamp, text[:400]))
+        # Ranks enter phases in turn; what matters is the newest, and a bound.
+        del run.phases[:-256]
+
+    def _bar(self, progress: Progress, number: int, text: str, engine: Engine) -> None:
+        run = self.run
+        if run.ready is not None:
+            return
+        for label, phase in engine.bars:
+            if label.search(progress.label) is not None:
+                if run.phase is not phase and PHASE_ORDER[phase] >= PHASE_ORDER[Phase.DOWNLOADING]:
+                    self._enter(phase, number, None, text)
+                break
+        run.progress = progress
+
+    def _find_ready(self, line: LogLine, message: str, engine: Engine) -> None:
+        if any_match(engine.ready, message) is None:
+            return
+        run = self.run
+        run.forgive()
+        run.dead = None
+        run.stop_line = None
+        run.stops.clear()
+        run.ready = Place(line.number, line.text[:400])
+        run.progress = None
+        run.phases.append(PhaseEntry(Phase.READY, line.number, line.stamp, line.text[:400]))
+
+    def _served(self, line: LogLine, engine: Engine) -> None:
+        if any_match(engine.served, line.message) is not None:
+            run = self.run
+            run.served += 1
+            if run.causes or run.exceptions:
+                run.forgive()
+
+    def _find_stop(self, line: LogLine, message: str, engine: Engine) -> None:
+        run = self.run
+        if run.dead is not None and run.stop_line is None:
+            return
+        for index, pattern in enumerate(engine.stop.marks):
+            if pattern.search(message) is not None:
+                if engine.id is EngineId.LLAMACPP and index == 0 and self._failing():
+                    return
+                if run.stop_line is None:
+                    run.stop_line = line.number
+                run.stops.setdefault(index, Place(line.number, line.text[:400]))
+                return
+
+    def _failing(self) -> bool:
+        return any(
+            evidence.cause.kind in ("cause", "symptom") for evidence in self.run.causes.values()
+        )
+
+    def _note_exception(self, exception: PyException) -> None:
+        run = self.run
+        if exception.orderly:
+            return
+        run.last_exception = exception
+        if len(run.exceptions) < 64:
+            run.exceptions.append(exception)
+
+    def _find_end(self, line: LogLine, message: str, engine: Engine) -> None:
+        run = self.run
+        if line.level in _CALM:
+            return
+        if run.ready is not None and any_match(engine.not_ready, message) is not None:
+            run.ready = None
+            run.dead = run.dead or Place(line.number, line.text[:400])
+            while run.phases and run.phases[-1].phase is Phase.READY:
+                run.phases.pop()
+        if run.dead is None and any_match(engine.fatal, message) is not None:
+            run.dead = Place(line.number, line.text[:400])
+
+    def _find_cause(
+        self,
+        line: LogLine,
+        message: str,
+        engine: Engine,
+        *,
+        inside: bool,
+        exception: PyException | None,
+    ) -> None:
+        quiet = line.level in _CALM
+        if quiet and _MAYBE_QUIET.search(message) is None:
+            return
+        if not inside and line.level not in _GRAVE and _REASSURING.search(message):
+            return
+        if exception is not None and exception.orderly:
+            return
+        context = Context(engine.id, self.run.memory_phase, self.version, quiet)
+        ignored = self._tracebacks.ignored
+        for match in self._catalogue.find(message, context):
+            cause = match.cause
+            if cause.kind == "stop" or (ignored and cause.kind != "cause"):
+                continue
+            if inside and exception is None and cause.kind in ("general", "silent", "echo"):
+                continue  # source lines of a traceback quote much that is not an error
+            evidence = self.run.causes.get(cause.id)
+            if evidence is None:
+                evidence = Evidence(cause, line.number)
+                self.run.causes[cause.id] = evidence
+            evidence.in_exception |= exception is not None
+            if match.signature not in evidence.places:
+                place = Place(line.number, line.text[:2000])
+                evidence.places[match.signature] = (place, match)
+
+    def _find_advice(self, line: LogLine, message: str, engine: Engine) -> None:
+        run = self.run
+        serving = run.ready is not None
+        for advice in engine.advice:
+            if serving and not advice.while_serving:
+                continue
+            if advice.pattern.search(message) is None:
+                continue
+            known = run.warnings.get(advice.id)
+            if known is not None:
+                known.count += 1
+            elif len(run.warnings) < MAX_WARNINGS:
+                run.warnings[advice.id] = Warned(
+                    advice.id, advice.title, line.number, message[:600]
+                )
+            return
+
+
+def _as_line(line: LogLine, text: str) -> LogLine:
+    """A piece that was overwritten, as a line of its own."""
+    prefix = split_prefix(text)
+    parsed = parse_progress(prefix.message)
+    return LogLine(
+        number=line.number,
+        offset=line.offset,
+        size=line.size,
+        text=text,
+        message=parsed[1] if parsed is not None else prefix.message,
+        level=prefix.level,
+        stamp=prefix.stamp,
+        source=prefix.source,
+        rank=prefix.rank,
+    )

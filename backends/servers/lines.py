@@ -1,0 +1,390 @@
+"""Bytes of a log to lines: incremental, bounded, resumable.
+
+Lines are counted from 1 by line feeds alone. A carriage return inside a line rewrites it, as on a
+terminal: what was written before is counted as an update, the newest state is what the line says.
+Colours and cursor movements are dropped, time stamps, levels and the names of processes and ranks
+are recognised and taken off, in the forms that the engines (and docker, compose, the journal, srun
+and kubectl around them) print. The same bytes give the same lines however they are cut into pieces.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from backends.servers.progress import Progress, parse_progress
+from backends.text import clean
+
+MAX_LINE_BYTES: Final = 65_536
+"""Longest line (or rewritten part of one) that is kept; the rest of it is counted, not stored."""
+MAX_LINE_CHARS: Final = 32_768
+_MAX_OVERWRITTEN: Final = 4
+_MAX_PREFIXES: Final = 6
+
+
+class Level(StrEnum):
+    """Severity as the line itself states it."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    CRITICAL = "critical"
+
+
+class LogLine(msgspec.Struct, frozen=True, gc=False):
+    """One line, ended by a line feed or by the end of the log."""
+
+    number: int
+    """From 1, by line feeds."""
+    offset: int
+    """Where its first byte lies in the log."""
+    size: int
+    """Its bytes, line feed included."""
+    text: str
+    """What a terminal would show, without colours; cleaned and cut to `MAX_LINE_CHARS`."""
+    message: str
+    """`text` without stamp, level, process and bar; keeps the indentation behind them."""
+    level: Level | None = None
+    stamp: str | None = None
+    """Time as printed; engines differ in form, and some print no year or no time at all."""
+    source: str | None = None
+    """Process that wrote it, as printed: `TP0`, `EngineCore pid=41490`, `[rank2]`."""
+    rank: int | None = None
+    progress: Progress | None = None
+    updates: int = 0
+    """How often carriage returns rewrote it."""
+    overwritten: tuple[str, ...] = ()
+    """Text (not bars) that stood on the line before a carriage return, at most four pieces."""
+    truncated: bool = False
+    complete: bool = True
+
+
+class LineUpdate(msgspec.Struct, frozen=True, gc=False):
+    """A bar moved on the line that is being written; the line itself is not over."""
+
+    number: int
+    text: str
+    progress: Progress
+
+
+Event = LogLine | LineUpdate
+
+
+class LogReader:
+    """Turns the bytes of one log, in pieces of any size, into lines and bar updates.
+
+    Args:
+        number: Line feeds before the first byte that will be fed, to resume where one stopped.
+        offset: Bytes before it.
+        updates: Whether bar updates are wanted as events of their own; following a log live
+            does, reading one that is over does not.
+    """
+
+    def __init__(self, *, number: int = 0, offset: int = 0, updates: bool = True) -> None:
+        self._number = number
+        self._line_offset = offset
+        self._offset = offset
+        self._want_updates = updates
+        self._part = b""
+        self._part_cut = 0
+        self._update_count = 0
+        self._overwritten: list[str] = []
+        self._visible = b""
+        self._line_cut = False
+
+    @property
+    def lines(self) -> int:
+        """Line feeds seen so far."""
+        return self._number
+
+    @property
+    def offset(self) -> int:
+        """Where the unfinished line begins: resume from here with `number=reader.lines`."""
+        return self._line_offset
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Take the next bytes and give what they completed."""
+        events: list[Event] = []
+        pieces = data.split(b"\n")
+        last = len(pieces) - 1
+        for index, piece in enumerate(pieces):
+            if b"\r" in piece:
+                self._rewrite(piece, events)
+            else:
+                self._append(piece)
+            self._offset += len(piece)
+            if index < last:
+                self._offset += 1
+                events.append(self._end_line(complete=True))
+        return events
+
+    def finish(self) -> list[Event]:
+        """The log has ended: give the line that no line feed closed, if there is one."""
+        if self._offset == self._line_offset:
+            return []
+        return [self._end_line(complete=False)]
+
+    def partial(self) -> LogLine | None:
+        """The line that is being written, as far as it goes; None at the start of a line."""
+        if self._offset == self._line_offset:
+            return None
+        return self._line(self._number + 1, complete=False)
+
+    def _append(self, piece: bytes) -> None:
+        room = MAX_LINE_BYTES - len(self._part)
+        if len(piece) <= room:
+            self._part = self._part + piece if self._part else piece
+        else:
+            self._part += piece[: max(room, 0)]
+            self._part_cut += len(piece) - max(room, 0)
+            self._line_cut = True
+
+    def _rewrite(self, piece: bytes, events: list[Event]) -> None:
+        parts = piece.split(b"\r")
+        for part in parts[:-1]:
+            self._append(part)
+            self._return_carriage(events)
+        self._append(parts[-1])
+
+    def _return_carriage(self, events: list[Event]) -> None:
+        """What stands on the line is about to be overwritten: remember what it said."""
+        part, self._part, self._part_cut = self._part, b"", 0
+        self._update_count += 1
+        if not part.strip():
+            return
+        if self._visible:
+            self._set_aside(self._visible)
+        self._visible = part
+        if not self._want_updates:
+            return
+        parsed = parse_progress(_decode(part))
+        if parsed is not None:
+            events.append(LineUpdate(self._number + 1, clean(_decode(part), 400), parsed[0]))
+
+    def _set_aside(self, part: bytes) -> None:
+        if len(self._overwritten) < _MAX_OVERWRITTEN:
+            self._overwritten += _text_beside_bar(part)
+
+    def _end_line(self, *, complete: bool) -> LogLine:
+        line = self._line(self._number + 1, complete=complete)
+        if complete:
+            self._number += 1
+        self._line_offset = self._offset
+        self._part, self._part_cut, self._line_cut = b"", 0, False
+        self._visible, self._update_count = b"", 0
+        if self._overwritten:
+            self._overwritten = []
+        return line
+
+    def _line(self, number: int, *, complete: bool) -> LogLine:
+        size = self._offset - self._line_offset
+        overwritten: tuple[str, ...] = ()
+        shown = self._part
+        updates = self._update_count
+        if updates:
+            if not shown.strip():
+                # The line ended in CR LF, or the cursor was left at its start: the text stands.
+                shown = self._visible
+                updates -= 1 if complete else 0
+                overwritten = tuple(self._overwritten)
+            else:
+                overwritten = (*self._overwritten, *_text_beside_bar(self._visible))
+                overwritten = overwritten[:_MAX_OVERWRITTEN]
+        text = _decode(shown)
+        prefix = split_prefix(text)
+        message, progress, level = prefix.message, None, prefix.level
+        stamp, source, rank = prefix.stamp, prefix.source, prefix.rank
+        parsed = parse_progress(message)
+        if parsed is not None:
+            progress, glued = parsed
+            if glued:
+                inner = split_prefix(glued)
+                message, level = inner.message, inner.level
+                stamp, source = inner.stamp or stamp, inner.source or source
+                rank = inner.rank if inner.rank is not None else rank
+            else:
+                message = ""
+        return LogLine(
+            number=number,
+            offset=self._line_offset,
+            size=size,
+            text=text,
+            message=message,
+            level=level,
+            stamp=stamp,
+            source=source,
+            rank=rank,
+            progress=progress,
+            updates=updates,
+            overwritten=overwritten,
+            truncated=self._line_cut,
+            complete=complete,
+        )
+
+
+def _decode(part: bytes) -> str:
+    """Text of some bytes; NULs (a truncated file written on, or UTF-16) are dropped."""
+    if b"\0" in part:
+        part = part.replace(b"\0", b"")
+    text = part.decode("utf-8", "replace")
+    return (
+        text if text.isprintable() and len(text) <= MAX_LINE_CHARS else clean(text, MAX_LINE_CHARS)
+    )
+
+
+def _text_beside_bar(part: bytes) -> list[str]:
+    """What an overwritten state of a line said besides its bar and its prefix: nothing, mostly."""
+    if not part:
+        return []
+    text = _decode(part)
+    parsed = parse_progress(split_prefix(text).message)
+    kept = text if parsed is None else parsed[1]
+    return [kept] if split_prefix(kept).message.strip() else []
+
+
+class Prefix(msgspec.Struct, gc=False):
+    """What stood before a message."""
+
+    message: str
+    level: Level | None = None
+    stamp: str | None = None
+    source: str | None = None
+    rank: int | None = None
+
+
+_LEVELS: Final = {
+    "TRACE": Level.DEBUG, "DEBUG": Level.DEBUG, "D": Level.DEBUG, "V": Level.DEBUG,
+    "INFO": Level.INFO, "I": Level.INFO, "NOTICE": Level.INFO,
+    "WARN": Level.WARNING, "WARNING": Level.WARNING, "W": Level.WARNING,
+    "ERROR": Level.ERROR, "E": Level.ERROR, "ERR": Level.ERROR,
+    "CRITICAL": Level.CRITICAL, "FATAL": Level.CRITICAL, "F": Level.CRITICAL,
+}  # fmt: skip
+_WORD: Final = r"(?P<level>TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
+_DATE: Final = r"\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+
+
+def _forms(*patterns: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(pattern) for pattern in patterns)
+
+
+_PAREN: Final = _forms(
+    # vLLM: (APIServer pid=1) (EngineCore_DP0 pid=7) (VllmWorker rank=1 pid=9) (Worker_TP0 pid=5);
+    # Ray: (RayWorkerWrapper pid=9, ip=10.0.0.2)
+    r"\((?P<source>[A-Za-z_][\w:.()]{0,60}(?: rank=\d+)? pid=\d+(?:, ip=[\w.:]+)?)\)(?: |$)",
+)
+_BRACKET: Final = _forms(
+    # sglang: [2026-06-11 05:11:58 TP1], [2025-05-07 14:42:42 DP0 TP0], [2024-10-22 06:31:36]
+    rf"\[(?P<stamp>{_DATE})(?: (?P<source>[A-Z]{{2,4}}\d+(?: [A-Z]{{2,4}}\d+)*))?\] ?",
+    # TensorRT-LLM: [12/07/2025-00:20:15] [TRT-LLM] [RANK 1] [E]
+    r"\[(?P<stamp>\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d)\] ?",
+    r"\[(?P<source>TRT-LLM|TensorRT-LLM)\](?: \[(?P<rank>RANK \d+)\])?"
+    r" ?(?:\[(?P<level>TRACE|DEBUG|INFO|WARNING|ERROR|FATAL|[VDIWEF])\])? ?",
+    # torch: [rank2]:[E1001 16:06:04.537131842 ProcessGroupNCCL.cpp:607] [Rank 2]
+    r"\[(?P<source>rank\d+)\]:? ?",
+    r"\[(?P<level>[IWEF])(?P<stamp>\d{3,4} \d\d:\d\d:\d\d\.\d+) [\w./-]+:\d+\] ?",
+    r"\[(?P<source>Rank \d+|PG [^\]]{1,60})\] ?",
+    r"\[(?P<source>[\w ()./-]{1,40})\] (?P<stamp>" + _DATE + r") - " + _WORD + r" - ",
+    r"\[(?P<level>TRACE|DEBUG|INFO|WARNING|ERROR|FATAL)\](?: |$)",
+    # llama.cpp as a router, and mpirun --tag-output: [1,0]<stderr>:
+    r"\[(?P<source>\d{4,5})\] (?=\S)",
+    r"\[(?P<source>\d+,\d+)\]<std(?:out|err)>: ?",
+)
+_DIGIT: Final = _forms(
+    # TGI: 2025-04-14T15:51:31.134585Z  INFO shard-manager: text_generation_launcher: ...
+    rf"(?P<stamp>{_DATE})\s+{_WORD}\s+(?P<source>[\w:\-]+(?:\{{[^}}]{{0,80}}\}})?):"
+    r"(?: (?:[\w/.-]+\.rs:\d+: )?|$)",
+    # logging's usual form: 2025-11-28 15:28:09,929 - INFO - autotuner.py:256 - ...
+    rf"(?P<stamp>{_DATE}) - (?:[\w.]+ - )?{_WORD} - (?:[\w./]+:\d+ - )?",
+    rf"(?P<stamp>{_DATE}):?\s+\[?{_WORD}\]?:?\s(?:[\w./]+:\d+\] ?)?",
+    # TensorFlow: 2024-10-22 06:31:31.858362: E external/...cc:485]
+    rf"(?P<stamp>{_DATE}): (?P<level>[IWEF]) ",
+    # docker logs -t, and kubectl logs --timestamps
+    r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6,9}(?:Z|[+-]\d\d:\d\d)) ",
+    # llama.cpp with prefixes: 0.00.160.925 I
+    r"(?P<stamp>\d+\.\d\d\.\d{3}\.\d{3}) (?P<level>[DIWEF]) ",
+    # srun --label
+    r"(?P<source>\d{1,4}): (?=\S)",
+)
+_LETTER: Final = _forms(
+    # vLLM: INFO 08-02 11:06:19 [model.py:619] ..., older: ... api_server.py:840] ...
+    rf"{_WORD} (?P<stamp>\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) "
+    r"(?:\[[\w./-]*:\d+\]|[\w./-]+:\d+\])(?: |$)",
+    # uvicorn: INFO:     Started server process [1]
+    rf"{_WORD}:\s{{2,10}}",
+    rf"{_WORD}:(?P<source>[\w.]+): ?",
+    # torch: W0101 21:29:52.952000 1214979 site-packages/torch/_inductor/utils.py:1558]
+    r"(?P<level>[IWEF])(?P<stamp>\d{4} \d\d:\d\d:\d\d\.\d+) +\d+ [^\]\s]{1,200}\] ?",
+    # llama.cpp of 2024: INFO [                    main] model loaded | tid="..."
+    rf"{_WORD} \[\s*(?P<source>[\w~:]+)\] ",
+    # the journal: Dec 02 09:00:00 host vllm[123]:
+    r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) [\w.-]+ (?P<source>[\w@.\-:/]+\[\d+\]): ?",
+    # docker compose: vllm-1  | ...
+    r"(?P<source>[a-z0-9][\w.-]{0,60}) {1,20}\| ?",
+    # Ollama: time=2025-... level=INFO source=server.go:1 msg="..."
+    r"time=\"?(?P<stamp>[\dT:.+\-Z]+)\"? level=" + _WORD + r" (?:source=[\w./]+:\d+ )?",
+)  # fmt: skip
+_RANK: Final = re.compile(r"(?:TP|[Rr]ank[ =]?|RANK |Worker_TP|DP\d+ TP)(\d+)")
+_STARTS: Final[dict[str, tuple[re.Pattern[str], ...]]] = {
+    "(": _PAREN,
+    "[": _BRACKET,
+    **dict.fromkeys("0123456789", _DIGIT),
+    **dict.fromkeys("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", _LETTER),
+}
+_DOCKER_JSON: Final = '{"log":"'
+
+
+def split_prefix(text: str) -> Prefix:
+    """Take stamp, level, process and rank off the front of a line, as many as there are."""
+    prefix = Prefix(text)
+    if text.startswith(_DOCKER_JSON):
+        _unwrap_docker(prefix)
+    message = prefix.message
+    for _ in range(_MAX_PREFIXES):
+        forms = _STARTS.get(message[:1])
+        if forms is None:
+            break
+        for form in forms:
+            found = form.match(message)
+            if found is not None:
+                break
+        else:
+            break
+        message = message[found.end() :]
+        _note(prefix, found.groupdict())
+    prefix.message = message
+    return prefix
+
+
+def _note(prefix: Prefix, parts: dict[str, str | None]) -> None:
+    level, stamp, source = parts.get("level"), parts.get("stamp"), parts.get("source")
+    if level:
+        prefix.level = _LEVELS[level]
+    if stamp:
+        # An outer stamp is docker's or the journal's, the inner one the engine's own.
+        prefix.stamp = stamp
+    rank_text = parts.get("rank") or source
+    if rank_text:
+        found = _RANK.search(rank_text)
+        if found is not None:
+            prefix.rank = int(found[1][:6])
+    if source:
+        prefix.source = source
+
+
+def _unwrap_docker(prefix: Prefix) -> None:
+    """A line of docker's json-file driver: the text is inside."""
+    try:
+        record = json.loads(prefix.message)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(record, dict) and isinstance(record.get("log"), str):
+        inner = record["log"].rstrip("\n").rpartition("\r")[2]
+        prefix.message = clean(inner, MAX_LINE_CHARS)
+        stamp = record.get("time")
+        if isinstance(stamp, str):
+            prefix.stamp = clean(stamp, 40)

@@ -1,0 +1,260 @@
+"""What a log shows, in one answer: outcome, cause, the line that shows it, what to try."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from backends.servers.catalogue import fill, fill_title
+from backends.servers.engines import EngineId, Phase
+from backends.servers.judge import Evidence, LogJudge, Place, Run, Warned
+from backends.servers.tracebacks import PyException
+
+_KILLED_EXITS = frozenset({-9, 137, 9 + 128})
+KILLED = "killed-no-message"
+STOPPED = "operator-stop"
+
+
+class Outcome(StrEnum):
+    """How a run ended, or where it stands."""
+
+    READY = "ready"
+    CRASH = "crash"
+    STALLED = "stalled"
+    LOADING = "loading"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer of one log."""
+
+    engine: EngineId
+    version: str | None
+    outcome: Outcome
+    phase: Phase
+    """Where the run stands, or where it ended."""
+    ready_line: int | None
+    cause: str | None
+    """Id in the catalogue; None where nothing failed, or nothing known did."""
+    evidence: Place | None
+    title: str
+    remedies: tuple[str, ...]
+    reference: str
+    warnings: tuple[Warned, ...]
+    exception: PyException | None = None
+    """The traceback that belongs to a failure, where there is one."""
+
+
+def judge_run(judge: LogJudge, exit_code: int | None = None) -> Verdict:
+    """Weigh what the newest run of a log has shown.
+
+    Args:
+        judge: Has taken all lines there are.
+        exit_code: Of the main process, where it is known; negative for a signal.
+    """
+    judge.settle()
+    run = judge.run
+    failure = _first_failure(run)
+    if run.stop_line is not None and (failure is None or run.stop_line <= failure):
+        return _stopped(judge)
+    finding = _failed(judge, exit_code)
+    if finding is not None:
+        return finding
+    if run.ready is not None:
+        return _answer(judge, Outcome.READY, run.ready, "ready")
+    return _loading(judge)
+
+
+def _answer(
+    judge: LogJudge,
+    outcome: Outcome,
+    evidence: Place | None,
+    title: str,
+    cause: str | None = None,
+    remedies: tuple[str, ...] = (),
+    reference: str = "",
+    exception: PyException | None = None,
+) -> Verdict:
+    run = judge.run
+    return Verdict(
+        engine=judge.engine.id,
+        version=judge.version,
+        outcome=outcome,
+        phase=run.phase,
+        ready_line=None if run.ready is None else run.ready.line,
+        cause=cause,
+        evidence=evidence,
+        title=title,
+        remedies=remedies,
+        reference=reference,
+        warnings=tuple(sorted(run.warnings.values(), key=lambda warned: warned.line)),
+        exception=exception,
+    )
+
+
+def _stopped(judge: LogJudge) -> Verdict:
+    run = judge.run
+    evidence = run.stops[min(run.stops)] if run.stops else None
+    cause = judge.catalogue_entry(STOPPED)
+    return _answer(
+        judge,
+        Outcome.STOPPED,
+        evidence,
+        cause.entry.title if cause else "stopped",
+        cause.id if cause else None,
+    )
+
+
+def _loading(judge: LogJudge) -> Verdict:
+    run = judge.run
+    if not run.phases:
+        return _answer(judge, Outcome.LOADING, run.last[-1] if run.last else None, "starting")
+    entry = run.phases[-1]
+    title = f"loading: {entry.phase.value.replace('-', ' ')}"
+    if run.progress is not None and run.progress.fraction is not None:
+        title += f", {run.progress.fraction:.0%}"
+    return _answer(judge, Outcome.LOADING, Place(entry.line, entry.text), title)
+
+
+def _telling(run: Run) -> list[Evidence]:
+    """Causes that count as a failure of this run."""
+    if run.ready is not None and run.dead is None:
+        return []
+    return [
+        evidence
+        for evidence in run.causes.values()
+        if evidence.cause.kind not in ("silent", "stop")
+    ]
+
+
+def _unknown(run: Run) -> PyException | None:
+    """The exception that ended the run: the first that passes on no other's failure."""
+    if run.ready is not None and run.dead is None:
+        return None
+    real = [exception for exception in run.exceptions if not exception.ignored]
+    for exception in real:
+        if not exception.wrapper:
+            return exception
+    return real[-1] if real else None
+
+
+def _first_failure(run: Run) -> int | None:
+    """Line of the first sign that the run failed."""
+    lines = [evidence.first_line for evidence in _telling(run)]
+    if run.dead is not None:
+        lines.append(run.dead.line)
+    exception = _unknown(run)
+    if exception is not None:
+        lines.append(exception.line)
+    return min(lines, default=None)
+
+
+def _failed(judge: LogJudge, exit_code: int | None) -> Verdict | None:
+    run = judge.run
+    exception = _unknown(run)
+    chosen = _choose(_telling(run), exception)
+    if chosen is not None:
+        return _explain(judge, chosen, exception)
+    silent = _killed(run, exit_code)
+    if exception is None and silent is not None:
+        return _silent(judge, silent)
+    if exception is not None:
+        return _answer(
+            judge,
+            Outcome.CRASH,
+            _line_of(exception),
+            str(exception),
+            exception=exception,
+        )
+    if run.dead is not None:
+        return _answer(judge, Outcome.CRASH, run.dead, run.dead.text.strip()[:200])
+    return None
+
+
+def _choose(found: list[Evidence], exception: PyException | None) -> Evidence | None:
+    """The cause to name: the most telling kind, and of that the earliest."""
+
+    def earliest(*kinds: str) -> Evidence | None:
+        candidates = [evidence for evidence in found if evidence.cause.kind in kinds]
+        return min(candidates, key=lambda item: (item.first_line, item.cause.order), default=None)
+
+    def echoed(evidence: Evidence) -> bool:
+        return (
+            exception is not None
+            and not exception.wrapper
+            and exception.line < evidence.first_line
+            and (evidence.cause.entry.echoes or evidence.cause.kind == "echo")
+        )
+
+    plain = [item for item in found if item.cause.kind == "cause" and not echoed(item)]
+    if plain:
+        return min(plain, key=lambda item: (item.first_line, item.cause.order))
+    general = [item for item in found if item.cause.kind == "general" and not echoed(item)]
+    if general:
+        return min(general, key=lambda item: (item.first_line, item.cause.order))
+    symptom = earliest("symptom")
+    if symptom is not None:
+        return symptom
+    if exception is not None and not exception.wrapper:
+        return None
+    return earliest("cause", "general", "echo")
+
+
+def _explain(judge: LogJudge, chosen: Evidence, exception: PyException | None) -> Verdict:
+    place, match = chosen.best
+    groups: dict[str, str] = {}
+    for _, other in chosen.places.values():
+        groups = {**other.groups, **groups}
+    groups = {**groups, **match.groups}
+    entry = chosen.cause.entry
+    title = fill_title(entry.title, groups)
+    if entry.kind == "symptom" and exception is not None:
+        title = f"{title}: {exception}"
+    remedies = tuple(
+        filled for filled in (fill(remedy, groups) for remedy in entry.remedies) if filled
+    )
+    return _answer(
+        judge,
+        Outcome(entry.outcome),
+        place,
+        title,
+        entry.id,
+        remedies,
+        entry.reference,
+        exception,
+    )
+
+
+def _killed(run: Run, exit_code: int | None) -> Place | None:
+    """The line that shows that it was killed without a word, if anything does."""
+    silent = run.causes.get(KILLED)
+    if exit_code in _KILLED_EXITS:
+        return run.last[-1] if run.last else Place(0, "")
+    if silent is None:
+        return None
+    place, match = silent.best
+    leak = "leaked" in place.text
+    if leak and not any(last.line >= place.line for last in run.last[-3:]):
+        return None
+    if leak and run.last and run.last[-1].line - place.line > 2:
+        return None
+    del match
+    return place
+
+
+def _silent(judge: LogJudge, place: Place) -> Verdict:
+    cause = judge.catalogue_entry(KILLED)
+    return _answer(
+        judge,
+        Outcome.CRASH,
+        place,
+        cause.entry.title if cause else "killed without a word",
+        KILLED,
+        tuple(cause.entry.remedies) if cause else (),
+    )
+
+
+def _line_of(exception: PyException) -> Place:
+    words = f"{exception.type}: {exception.words}" if exception.words else exception.type
+    return Place(exception.line, words)

@@ -340,7 +340,7 @@ def _xids(snapshot: HostSnapshot, limits: Thresholds) -> Iterable[Verdict]:
     by_bus = {_slot(gpu.bus_id): gpu.uuid for gpu in snapshot.gpus}
     newest: dict[tuple[str | None, int], str] = {}
     for event in snapshot.kernel_events:
-        if event.xid is not None and event.at >= recent:
+        if event.kind == "xid" and event.xid is not None and event.at >= recent:
             uuid = by_bus.get(_slot(event.bus_id or ""))
             newest[uuid, event.xid] = event.text
     for (uuid, xid), text in newest.items():

@@ -8,7 +8,7 @@ rest of the message counts.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -184,6 +184,11 @@ class Telemetry:
             nvml_version=wire.text_or_none(hello.nvml_version, 64),
             methods=frozenset(clean(name, 64) for name in hello.methods[:256]),
         )
+        for key, raw in hello.once.items():
+            cell = HOST_CELLS.get(key)
+            if cell is not None:
+                self._take_host_value(cell, raw)
+        self._host_lanes.add(Lane.ONCE)
         self._order = []
         self._notes.clear()
         for gpu in self._gpus.values():
@@ -214,21 +219,11 @@ class Telemetry:
         for uuid, gpu in self._gpus.items():
             if uuid not in listed:
                 gpu.vanished()
-        if message.h is not None:
-            self._take_host(Lane.ONCE, list(HOST_CELLS.items()), message.h)
         return True
 
     def _drop_unlisted(self) -> None:
         for uuid in [u for u, gpu in self._gpus.items() if not gpu.is_listed][:1]:
             del self._gpus[uuid]
-
-    def _take_host(
-        self, lane: Lane, cells: list[tuple[str, Cell]], values: Mapping[str, object]
-    ) -> None:
-        for key, cell in cells:
-            if key in values:
-                self._take_host_value(cell, values[key])
-        self._host_lanes.add(lane)
 
     def _take_host_value(self, cell: Cell, raw: object) -> None:
         value, refused = cell.take(raw)
@@ -271,12 +266,15 @@ class Telemetry:
             version=wire.text_or_none(message.version, 64),
             cuda_version=wire.text_or_none(message.cuda_version, 32),
             detail=clean(message.detail or "", 400),
-            since_s=self._clock.monotonic_s(),
+            since_s=self._clock.monotonic_s() - message.age_s,
         )
         before = self._driver
         if before is not None and before.state is status.state:
             status = replace(status, since_s=before.since_s)
         self._driver = status
+        if message.nvml_version and self._agent is not None:
+            nvml_version = clean(message.nvml_version, 64)
+            self._agent = replace(self._agent, nvml_version=nvml_version)
         return True
 
     def _process_list(self, params: object) -> bool:

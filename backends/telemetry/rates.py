@@ -15,6 +15,9 @@ from backends.model import EventReasons
 WINDOW_S: Final = 60.0
 """Shares of time are of the last minute, or of as much of it as has been seen."""
 
+MAX_POINTS: Final = 1024
+"""Readings kept of one counter, whatever a host sends."""
+
 MIN_ENERGY_WINDOW_S: Final = 1.0
 """Below a second the energy counter, which moves in steps of about 0.1 s, is noise."""
 
@@ -55,7 +58,7 @@ class EnergyMeter:
     __slots__ = ("_points",)
 
     def __init__(self) -> None:
-        self._points: deque[tuple[float, float]] = deque(maxlen=128)
+        self._points: deque[tuple[float, float]] = deque(maxlen=MAX_POINTS)
 
     def add(self, at_s: float, energy_j: float | None) -> None:
         """Take a reading of the counter; None, a step back or an impossible one starts anew."""
@@ -94,7 +97,7 @@ class _CounterShare:
     __slots__ = ("_points",)
 
     def __init__(self) -> None:
-        self._points: deque[tuple[float, int]] = deque(maxlen=128)
+        self._points: deque[tuple[float, int]] = deque(maxlen=MAX_POINTS)
 
     def add(self, at_s: float, total_us: int | None) -> None:
         points = self._points
@@ -141,8 +144,9 @@ class _SampledShare:
         if 0.0 < covers_s <= WINDOW_S:
             self._points.append((at_s, covers_s, bits))
             self._count(covers_s, bits)
-        while self._points and self._points[0][0] < at_s - WINDOW_S:
-            _, covers_s, bits = self._points.popleft()
+        points = self._points
+        while points and (points[0][0] < at_s - WINDOW_S or len(points) > MAX_POINTS):
+            _, covers_s, bits = points.popleft()
             self._count(-covers_s, bits)
 
     def _count(self, seconds: float, bits: int) -> None:

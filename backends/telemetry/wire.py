@@ -37,6 +37,7 @@ class Hello(Struct):
     nvml_version: str | None = None
     methods: list[str] = field(default_factory=list)
     columns: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    once: dict[str, Any] = field(default_factory=dict)
 
 
 class GpuEntry(Struct):
@@ -51,10 +52,9 @@ class GpuEntry(Struct):
 
 
 class Gpus(Struct):
-    """Which GPUs there are; `h` has what is read once of the host."""
+    """Which GPUs there are."""
 
     gpus: Rows
-    h: dict[str, Any] | None = None
 
 
 class Sample(Struct):
@@ -87,7 +87,9 @@ class Driver(Struct):
     state: str
     version: str | None = None
     cuda_version: str | None = None
+    nvml_version: str | None = None
     detail: str | None = None
+    age_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
 
 
 class Processes(Struct):

@@ -145,6 +145,24 @@ def test_the_driver_keeps_the_moment_of_its_state() -> None:
     assert (driver.state, driver.since_s) == (DriverState.STUCK, 1010.0)
 
 
+def test_what_was_read_once_of_the_host_comes_with_hello() -> None:
+    once = {"cpu_count": 64, "kernel": "6.17.0", "cpu_model": None, "boot_id": "b-1", "x": 1}
+    snapshot = Host(hello_changes={"once": once}).snapshot()
+    assert (snapshot.readings.cpu_count, snapshot.readings.kernel) == (64, "6.17.0")
+    assert snapshot.absent["cpu_model"]
+    assert_honest(snapshot)
+
+
+def test_the_driver_may_have_been_so_for_a_while() -> None:
+    host = Host()
+    host.say("driver", {"state": "stuck", "detail": "power", "age_s": 7.5, "nvml_version": "13.1"})
+    snapshot = host.snapshot()
+    assert snapshot.driver is not None
+    assert snapshot.driver.since_s == 1000.0 - 7.5
+    assert snapshot.agent is not None
+    assert snapshot.agent.nvml_version == "13.1"
+
+
 def test_stamps_of_the_host_become_our_time_less_half_the_way() -> None:
     host = Host()
     link = replace(LIVE, round_trip_s=0.2)

@@ -1,0 +1,162 @@
+"""Every key of gpuroom: one table, from which bindings, footer, help and docs/keys.md are made.
+
+An id is `area.verb`; users give it other keys in `[keys]` of the configuration. Ctrl+B and Ctrl+A
+belong to tmux and screen and are never bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.binding import Binding, BindingType
+
+FORBIDDEN_KEYS = frozenset({"ctrl+a", "ctrl+b"})
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing a key does.
+
+    Attributes:
+        id: `area.verb`.
+        keys: Textual's key names, comma separated.
+        method: The action method (`action_METHOD`) and its arguments.
+        label: One or two words for the footer.
+        help: What it does, in a sentence.
+        hint: Place in the footer, lowest first; 0 keeps it out.
+        changes_host: Hidden while the host is read-only.
+    """
+
+    id: str
+    keys: str
+    method: str
+    label: str
+    help: str
+    hint: int = 0
+    changes_host: bool = False
+
+    @property
+    def area(self) -> str:
+        """The part before the dot."""
+        return self.id.partition(".")[0]
+
+
+AREAS: dict[str, str] = {
+    "app": "Everywhere",
+    "nav": "In lists",
+    "host": "Hosts",
+    "room": "The room",
+    "gpus": "GPUs",
+    "gpu": "One GPU",
+    "processes": "Processes",
+    "fleet": "All hosts",
+    "alerts": "Alerts",
+    "journal": "Journal",
+}
+
+ACTIONS: tuple[Action, ...] = (
+    Action("app.quit", "q", "quit", "quit", "Quit. Hosts are left as they are.", 99),
+    Action("app.help", "question_mark,f1", "help", "help", "Explain this screen and its keys.", 90),
+    Action("app.goto", "colon,ctrl+p", "goto", "go to", "Go to a host, screen or command.", 80),
+    Action("app.pause", "p", "pause", "pause", "Pause the screen, not the collecting.", 70),
+    Action("app.alerts", "A", "alerts", "alerts", "What happened: past alerts.", 60),
+    Action("app.journal", "J", "journal", "journal", "Everything that was asked of a host.", 61),
+    Action("app.fleet", "f", "fleet", "fleet", "All hosts on one screen.", 50),
+    Action("app.back", "escape,backspace", "back", "back", "Go back; never quits.", 2),
+    Action("nav.down", "j,down", "down", "down", "Next item."),
+    Action("nav.up", "k,up", "up", "up", "Previous item."),
+    Action("nav.top", "g,home", "top", "first", "First item."),
+    Action("nav.bottom", "G,end", "bottom", "last", "Last item."),
+    Action("nav.right", "right", "right", "right", "Item on the right, where there are columns."),
+    Action("nav.left", "left", "left", "left", "Item on the left, where there are columns."),
+    Action("nav.page-down", "pagedown,ctrl+d", "page_down", "page down", "One page down."),
+    Action("nav.page-up", "pageup,ctrl+u", "page_up", "page up", "One page up."),
+    Action("nav.open", "enter", "open", "open", "Open what is under the cursor.", 1),
+    Action("host.next", "right_square_bracket", "next_host", "next host", "Next host.", 40),
+    Action("host.previous", "left_square_bracket", "previous_host", "previous host", "Previous host."),
+    Action("host.faster", "plus,equals_sign", "faster", "faster", "Sample more often.", 75),
+    Action("host.slower", "minus", "slower", "slower", "Sample less often.", 76),
+    Action("host.retry", "c", "retry", "connect", "Connect now, without waiting for the next try."),
+    Action("host.unlock", "U", "unlock", "unlock", "Allow changes on a production host."),
+    Action("room.pane-1", "1", "pane(1)", "GPUs", "Go to the GPUs."),
+    Action("room.pane-2", "2", "pane(2)", "server", "Go to the server."),
+    Action("room.pane-3", "3,t", "pane(3)", "tuning", "Go to tuning."),
+    Action("room.pane-4", "4,b", "pane(4)", "benchmark", "Go to the benchmark."),
+    Action("room.hide", "H", "hide_pane", "hide pane", "Hide the pane you are in, or show all again."),
+    Action("gpus.sort", "o", "sort", "sort", "Sort by the next column.", 20),
+    Action("gpus.reverse", "O", "reverse", "reverse", "Turn the order round."),
+    Action("gpus.filter", "slash", "filter", "filter", "Show only GPUs that fit: `cap`, `power<200`, `!idle`.", 10),
+    Action("gpus.mark", "space", "mark", "mark", "Mark a GPU; the graph then shows the marked ones."),
+    Action("gpus.window", "w", "window", "window", "History of 60 s, 10 min or 1 h.", 25),
+    Action("gpus.processes", "P", "processes", "processes", "What runs on the GPUs.", 30),
+)  # fmt: skip
+
+_BY_ID = {action.id: action for action in ACTIONS}
+
+
+def find(action_id: str) -> Action | None:
+    """The action of that id, or None."""
+    return _BY_ID.get(action_id)
+
+
+def in_area(area: str) -> tuple[Action, ...]:
+    """The actions of an area, in order."""
+    return tuple(action for action in ACTIONS if action.area == area)
+
+
+def bindings(*areas_or_ids: str) -> list[BindingType]:
+    """Textual bindings for areas, or for single actions by id."""
+    chosen = [a for name in areas_or_ids for a in ACTIONS if name in (a.area, a.id)]
+    return [
+        Binding(
+            action.keys,
+            action.method,
+            action.label,
+            show=bool(action.hint),
+            tooltip=action.help,
+            id=action.id,
+        )
+        for action in chosen
+    ]
+
+
+_KEY_TEXT = {
+    "question_mark": "?",
+    "colon": ":",
+    "slash": "/",
+    "plus": "+",
+    "equals_sign": "=",
+    "minus": "-",
+    "right_square_bracket": "]",
+    "left_square_bracket": "[",
+    "escape": "Esc",
+    "enter": "Enter",
+    "space": "Space",
+    "backspace": "Backspace",
+    "pagedown": "PgDn",
+    "pageup": "PgUp",
+    "home": "Home",
+    "end": "End",
+    "up": "Up",
+    "down": "Down",
+    "left": "Left",
+    "right": "Right",
+    "tab": "Tab",
+    "f1": "F1",
+}
+
+
+def key_text(key: str) -> str:
+    """A key as people write it: `?`, `Esc`, `Ctrl+P`."""
+    key = key.strip()
+    if key in _KEY_TEXT:
+        return _KEY_TEXT[key]
+    modifier, plus, rest = key.rpartition("+")
+    if plus:
+        return "+".join([*(m.capitalize() for m in modifier.split("+")), key_text(rest).upper()])
+    return key
+
+
+def keys_text(keys: str) -> str:
+    """All keys of an action: `j Down`."""
+    return " ".join(key_text(key) for key in keys.split(","))

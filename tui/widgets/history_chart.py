@@ -1,0 +1,137 @@
+"""A reading over time: title with the value now, a filled curve, its scale at the left.
+
+Steps are aligned to the clock, not to now: between two steps only the newest column changes, and
+the rest of the chart stays as it is on the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from backends.telemetry.history import Window
+from tui import format as fmt
+from tui.rows import Line, Row, text_row
+from tui.themes import Look
+from tui.widgets.braille import curve, points_for
+from tui.widgets.rows_view import RowsView
+
+WINDOW_NAMES = {
+    Window.MINUTE: "60 s",
+    Window.TEN_MINUTES: "10 min",
+    Window.HOUR: "1 h",
+}
+SCALE_WIDTH = 6
+
+Source = Callable[[Window, int, float], Sequence[float | None]]
+"""(window, points, right edge in monotonic seconds) -> values, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What a chart shows.
+
+    Attributes:
+        title: What is drawn.
+        token: Its token, for colour.
+        source: Gives the values.
+        now: The newest value as text.
+        high: Top of the scale; None takes the highest value.
+        scale: How a number is written at the scale.
+        low: Bottom of the scale.
+    """
+
+    title: str
+    token: str
+    source: Source
+    now: str
+    high: float | None
+    scale: Callable[[float], str]
+    low: float = 0.0
+
+
+def right_edge(now_s: float, window: Window, points: int) -> float:
+    """The end of the step in which now lies; steps come in pairs, since a cell holds two."""
+    pair_s = 2 * window.seconds / max(1, points)
+    return ceil(now_s / pair_s) * pair_s
+
+
+class HistoryChart(RowsView):
+    """One curve, or several side by side where there is room."""
+
+    MIN_WIDTH = 36
+
+    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(look, id=id)
+        self.curves: Sequence[Curve] = ()
+        self.window = Window.TEN_MINUTES
+        self.now_s = 0.0
+        self.subject = ""
+
+    def show(self, curves: Sequence[Curve], window: Window, now_s: float, subject: str) -> None:
+        """Draw curves, the most important first; the one call a frame."""
+        self.curves, self.window, self.now_s, self.subject = curves, window, now_s, subject
+        self.redraw()
+
+    def rows_for(self, width: int, height: int) -> Sequence[Row]:
+        """Charts side by side, as many as are wide enough to be read."""
+        if not self.curves or height < 2:
+            return []
+        count = max(1, min(len(self.curves), (width + 2) // (self.MIN_WIDTH + 2)))
+        each = (width - 2 * (count - 1)) // count
+        parts = [
+            self._chart(c, each, height, number == 0)
+            for number, c in enumerate(self.curves[:count])
+        ]
+        rows = []
+        for y in range(height):
+            line = Line()
+            for number, part in enumerate(parts):
+                line.extend(part[y].spans)
+                if number < count - 1:
+                    line.add("  ")
+            rows.append(line.row(width))
+        return rows
+
+    def _chart(self, shown: Curve, width: int, height: int, first: bool) -> list[Row]:
+        glyphs = self.look.glyphs
+        plot = width - SCALE_WIDTH
+        points = points_for(plot)
+        values = shown.source(self.window, points, right_edge(self.now_s, self.window, points))
+        known = [value for value in values if value is not None]
+        high = shown.high if shown.high else max(known, default=1.0) or 1.0
+        high = max(high, max(known, default=0.0))
+        title = Line().add(shown.title + " ", shown.token).add(shown.now, "strong")
+        title.add(f"  {WINDOW_NAMES[self.window]}", "dim")
+        if first and self.subject:
+            title.add(f"  {self.subject}", "dim")
+        title.add(" ").add(glyphs.rule * max(0, width - title.width), "faint")
+        rows = [title.row(width)]
+        if not known:
+            return rows + [
+                text_row("      no history yet" if y == 0 else "", width, "dim")
+                for y in range(height - 1)
+            ]
+        lines = curve(values, height - 1, shown.low, high, glyphs)
+        for y, text in enumerate(lines):
+            label = ""
+            if y == 0:
+                label = shown.scale(high)
+            elif y == len(lines) - 1 and len(lines) > 1:
+                label = shown.scale(shown.low)
+            elif len(lines) >= 5 and y == len(lines) // 2:
+                label = shown.scale(shown.low + (high - shown.low) * (1 - (y + 0.5) / len(lines)))
+            row = Line().cell(label, SCALE_WIDTH - 1, "dim", ">").add(" ").add(text, shown.token)
+            rows.append(row.row(width))
+        return rows
+
+
+def watts_scale(value: float) -> str:
+    """`600`, `5.6k`."""
+    return f"{value:.0f}" if value < 1000 else f"{value / 1000:.1f}k"
+
+
+def percent_scale(value: float) -> str:
+    """`100%`."""
+    return fmt.percent(value)

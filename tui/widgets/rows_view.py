@@ -1,0 +1,96 @@
+"""The base of everything that is drawn here: rows of spans, of which only changed cells repaint.
+
+A widget that derives from it turns what it is shown into rows; this class compares them with the
+rows on screen, marks the cells that differ, and makes strips. Every segment has a style: without
+one, a terminal without colours would crash the drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from textual.events import Resize
+from textual.geometry import Region, Size
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tui.format import width_of
+from tui.glyphs import ascii_only
+from tui.rows import Row, blank_row, changes, fit_row
+from tui.themes import Look
+
+
+class RowsView(Widget):
+    """Draws rows. Subclasses give `rows_for`, and call `redraw` when what they show changed."""
+
+    DEFAULT_CSS = """
+    RowsView { width: 1fr; height: 1fr; }
+    """
+
+    def __init__(
+        self, look: Look, *, id: str | None = None, classes: str | None = None  # noqa: A002
+    ) -> None:
+        super().__init__(id=id, classes=classes)
+        self.look = look
+        self._rows: list[Row] = []
+        self._strips: dict[int, Strip] = {}
+        self._drawn_for: tuple[Size, int] = (Size(0, 0), -1)
+
+    def rows_for(self, width: int, height: int) -> Sequence[Row]:
+        """The rows to show in a space of that size; at most `height` are used."""
+        raise NotImplementedError
+
+    def redraw(self) -> None:
+        """Make the rows anew and repaint the cells that differ."""
+        width, height = self.size
+        if width <= 0 or height <= 0:
+            return
+        rows = [fit_row(row, width) for row in self.rows_for(width, height)[:height]]
+        rows.extend([blank_row(width)] * (height - len(rows)))
+        drawn_for = (self.size, self.look.version)
+        if drawn_for != self._drawn_for or len(rows) != len(self._rows):
+            self._drawn_for = drawn_for
+            self._rows = rows
+            self._strips.clear()
+            self.refresh()
+            return
+        regions = []
+        for y, (old, new) in enumerate(zip(self._rows, rows, strict=True)):
+            if old == new:
+                continue
+            self._strips.pop(y, None)
+            regions += [Region(start, y, end - start, 1) for start, end in changes(old, new)]
+        if regions:
+            self._rows = rows
+            self.refresh(*regions)
+
+    def render_line(self, y: int) -> Strip:
+        """The strip of one row."""
+        strip = self._strips.get(y)
+        if strip is None:
+            row = self._rows[y] if y < len(self._rows) else blank_row(self.size.width)
+            strip = self._strips[y] = self._strip(row)
+        return strip
+
+    def _strip(self, row: Row) -> Strip:
+        style = self.look.palette.style
+        spans = row.spans
+        if self.look.glyphs.is_ascii:
+            spans = tuple((ascii_only(fit_ascii(text)), token) for text, token in spans)
+        return Strip([Segment(text, style(row.base, token)) for text, token in spans], row.width)
+
+    def on_resize(self, event: Resize) -> None:
+        """Fit the rows to the new size."""
+        self.redraw()
+
+    def on_mount(self) -> None:
+        """Draw what there is."""
+        self.redraw()
+
+
+def fit_ascii(text: str) -> str:
+    """Give wide characters as many question marks as they have cells."""
+    if text.isascii():
+        return text
+    return "".join(c if width_of(c) == 1 else "?" * width_of(c) for c in text)

@@ -52,6 +52,7 @@ AREAS: dict[str, str] = {
     "fleet": "All hosts",
     "alerts": "Alerts",
     "journal": "Journal",
+    "dialog": "Dialogs",
 }
 
 ACTIONS: tuple[Action, ...] = (
@@ -73,7 +74,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("nav.page-up", "pageup,ctrl+u", "page_up", "page up", "One page up."),
     Action("nav.open", "enter", "open", "open", "Open what is under the cursor.", 1),
     Action("host.next", "right_square_bracket", "next_host", "next host", "Next host.", 40),
-    Action("host.previous", "left_square_bracket", "previous_host", "previous host", "Previous host."),
+    Action("host.previous", "left_square_bracket", "previous_host", "previous host", "The one before."),
     Action("host.faster", "plus,equals_sign", "faster", "faster", "Sample more often.", 75),
     Action("host.slower", "minus", "slower", "slower", "Sample less often.", 76),
     Action("host.retry", "c", "retry", "connect", "Connect now, without waiting for the next try."),
@@ -82,13 +83,19 @@ ACTIONS: tuple[Action, ...] = (
     Action("room.pane-2", "2", "pane(2)", "server", "Go to the server."),
     Action("room.pane-3", "3,t", "pane(3)", "tuning", "Go to tuning."),
     Action("room.pane-4", "4,b", "pane(4)", "benchmark", "Go to the benchmark."),
-    Action("room.hide", "H", "hide_pane", "hide pane", "Hide the pane you are in, or show all again."),
+    Action("room.hide", "H", "hide_pane", "hide pane", "Hide this pane; from the GPUs, all."),
     Action("gpus.sort", "o", "sort", "sort", "Sort by the next column.", 20),
     Action("gpus.reverse", "O", "reverse", "reverse", "Turn the order round."),
-    Action("gpus.filter", "slash", "filter", "filter", "Show only GPUs that fit: `cap`, `power<200`, `!idle`.", 10),
-    Action("gpus.mark", "space", "mark", "mark", "Mark a GPU; the graph then shows the marked ones."),
+    Action("gpus.filter", "slash", "filter", "filter", "Show GPUs that fit: cap, !idle, power<200.", 10),
+    Action("gpus.mark", "space", "mark", "mark", "Mark a GPU; the graph shows the marked."),
     Action("gpus.window", "w", "window", "window", "History of 60 s, 10 min or 1 h.", 25),
     Action("gpus.processes", "P", "processes", "processes", "What runs on the GPUs.", 30),
+    Action("gpu.next", "n,right", "next", "next GPU", "The next GPU of the host.", 20),
+    Action("gpu.previous", "N,left", "previous", "previous GPU", "The previous GPU of the host."),
+    Action("processes.sort", "o", "sort", "sort", "Sort by the next column.", 20),
+    Action("fleet.sort", "o", "sort", "sort", "Sort by the next column.", 20),
+    Action("dialog.cancel", "escape", "cancel", "cancel", "Answer no.", 1),
+    Action("dialog.accept", "ctrl+y", "accept", "yes", "Answer yes.", 2),
 )  # fmt: skip
 
 _BY_ID = {action.id: action for action in ACTIONS}

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Protocol
 
 from backends.config import HostConfig
 from backends.feeds import Journal, Ring
+from backends.link.base import Prompter
 from backends.model import Alert, HostSnapshot
 from backends.telemetry.history import History
-from backends.link.base import Prompter
 
 
 class HostView(Protocol):
     """One host of the room."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the room."""
+        ...
 
     @property
     def config(self) -> HostConfig:
@@ -40,8 +45,8 @@ class HostView(Protocol):
         """Whether changes are refused (`--read-only`, or production and not unlocked)."""
         ...
 
-    async def set_interval(self, seconds: float) -> None:
-        """Ask for another sampling interval."""
+    async def set_interval(self, seconds: float) -> float:
+        """Ask for another sampling interval; gives what was granted."""
         ...
 
     def retry_now(self) -> None:
@@ -57,8 +62,8 @@ class RoomHub(Protocol):
     """All hosts of the room."""
 
     @property
-    def sessions(self) -> Mapping[str, HostView]:
-        """Hosts by name, in the order of the room."""
+    def sessions(self) -> Sequence[HostView]:
+        """Hosts in the order of the room."""
         ...
 
     @property
@@ -80,13 +85,17 @@ class RoomHub(Protocol):
         """Begin to connect; returns at once."""
         ...
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """Let go of every host."""
         ...
 
 
 class HubMaker(Protocol):
     """Makes the hub once the first frame is painted, with the dialogs to ask through."""
+
+    def prepare(self) -> None:
+        """Import what the hub needs; called in a thread."""
+        ...
 
     def __call__(self, prompter: Prompter) -> RoomHub:
         """The hub, not started."""

@@ -147,9 +147,9 @@ class Palette:
         key = (base, token)
         style = self._combined.get(key)
         if style is None:
-            style = self.styles["text"] + self.styles[token] + self.styles[base]
-            if base != "text" and style.color is None:
-                style = self.styles[token] + style
+            style = self.styles["text"] + self.styles[base] + self.styles[token]
+            if token == "text" != base:
+                style = self.styles["text"] + self.styles[base]
             self._combined[key] = style
         return style
 

@@ -73,9 +73,7 @@ def _ascii_cell(left: int | None, right: int | None, floor: int) -> str:
     return " " if filled <= 0 else ".:|#"[min(4, filled) - 1]
 
 
-def sparkline(
-    values: Sequence[float | None], low: float, high: float, glyphs: Glyphs
-) -> str:
+def sparkline(values: Sequence[float | None], low: float, high: float, glyphs: Glyphs) -> str:
     """One line: a column of eight heights a value, blank where there is none."""
     span = (high - low) or 1.0
     top = len(glyphs.levels) - 1

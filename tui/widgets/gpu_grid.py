@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import ClassVar
 
 from textual.binding import BindingType
 
@@ -60,9 +61,11 @@ def filter_numbers(item: GpuItem) -> dict[str, float | None]:
 class GpuGrid(RowList):
     """Shows the newest snapshot it was given. Keys: lists, sort, filter, marks."""
 
-    BINDINGS: list[BindingType] = bindings("gpus", "nav.left", "nav.right")
+    BINDINGS: ClassVar[list[BindingType]] = bindings(
+        "gpus.mark", "gpus.reverse", "nav.left", "nav.right"
+    )
 
-    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, look: Look, *, id: str | None = None) -> None:
         super().__init__(look, id=id)
         self.snapshot: HostSnapshot | None = None
         self.now_s = 0.0

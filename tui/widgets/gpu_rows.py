@@ -30,8 +30,8 @@ SEVERITY_TOKENS = {
     Severity.CRITICAL: "critical",
 }
 
-CALM_WORDS = frozenset({"idle", "ok", "loaded"})
-"""Verdict words that are no news."""
+CALM_WORDS = frozenset({"IDLE", "BUSY", "MIG", "MIG-BUSY", "UNKNOWN"})
+"""What a GPU does; anything else that is said of it is news and comes before it."""
 
 HELD_NAMES = {
     "power_cap": "cap",
@@ -71,7 +71,7 @@ class GpuItem:
             return "critical"
         if self.verdict is None:
             return "busy"
-        if self.verdict.word.lower() in CALM_WORDS:
+        if self.verdict.word in ("IDLE", "MIG", "UNKNOWN"):
             return "idle"
         if self.verdict.severity is Severity.INFO:
             return "busy"
@@ -81,13 +81,9 @@ class GpuItem:
 def items_of(snapshot: HostSnapshot, now_s: float, marked: frozenset[str]) -> list[GpuItem]:
     """Every GPU of a host, in the order of its indices."""
     verdicts: dict[str, Verdict] = {}
-    rank = list(Severity)
     for verdict in snapshot.verdicts:
         uuid = verdict.gpu_uuid
-        if uuid is not None and (
-            uuid not in verdicts
-            or rank.index(verdict.severity) > rank.index(verdicts[uuid].severity)
-        ):
+        if uuid is not None and _matters_more(verdict, verdicts.get(uuid)):
             verdicts[uuid] = verdict
     runs: dict[str, list[GpuProcess]] = {}
     for process in snapshot.processes:
@@ -104,6 +100,16 @@ def items_of(snapshot: HostSnapshot, now_s: float, marked: frozenset[str]) -> li
         )
         for gpu in snapshot.gpus
     ]
+
+
+_RANKS = {severity: number for number, severity in enumerate(Severity)}
+
+
+def _matters_more(verdict: Verdict, than: Verdict | None) -> bool:
+    if than is None:
+        return True
+    mine = (_RANKS[verdict.severity], verdict.word not in CALM_WORDS)
+    return mine > (_RANKS[than.severity], than.word not in CALM_WORDS)
 
 
 def stale_for(snapshot: HostSnapshot, now_s: float) -> float | None:
@@ -132,7 +138,9 @@ def runs_text(processes: Sequence[GpuProcess]) -> str:
     """What runs on a GPU, in few words."""
     if not processes:
         return ""
-    biggest = max(processes, key=lambda p: max((m or 0 for m in p.memory_bytes.values()), default=0))
+    biggest = max(
+        processes, key=lambda p: max((m or 0 for m in p.memory_bytes.values()), default=0)
+    )
     name = program_name(biggest)
     return name if len(processes) == 1 else f"{name} +{len(processes) - 1}"
 
@@ -149,7 +157,7 @@ def bar(share: float | None, width: int, token: str, glyphs: Glyphs) -> list[Spa
 
 
 def share_of(value: float | None, limit: float | None) -> float | None:
-    """value / limit where both are there."""
+    """The share that a value has of its limit, where both are there."""
     return None if value is None or not limit else value / limit
 
 
@@ -187,7 +195,9 @@ def state_text(item: GpuItem) -> tuple[str, str]:
     if gpu.state is not GpuState.OK:
         return gpu.state.value.upper(), "critical"
     if item.verdict is not None:
-        return item.verdict.word, item.token
+        # Capitals are for what needs a look.
+        calm = item.verdict.severity is Severity.INFO
+        return item.verdict.word.lower() if calm else item.verdict.word, item.token
     if gpu.readings.mig_enabled:
         return "MIG", "info"
     return "", "dim"
@@ -243,7 +253,7 @@ COLUMNS: Mapping[str, Column] = {
         ),
         Column("memory", "memory", 8, _memory),
         Column("temperature", "temp", 4, _temperature),
-        Column("state", "state", 9, state_text, "<", flexible=5),
+        Column("state", "state", 12, state_text, "<", flexible=2),
         Column("held", "held", 8, lambda i: held_text(i.gpu), "<"),
         Column(
             "sm_clock", "sm", 5,
@@ -331,13 +341,11 @@ def plan_grid(count: int, width: int, height: int) -> GridPlan:
     if tiles > 1 and tile_width < MIN_TILE_WIDTH:
         per_row = max(1, (width - 1) // HEAT_CELL)
         return GridPlan(0, HEAT_CELL, (), min(height, -(-count // per_row)))
-    return GridPlan(
-        tiles, tile_width, fit_columns(tile_width), -(-count // tiles) if count else 0
-    )
+    return GridPlan(tiles, tile_width, fit_columns(tile_width), -(-count // tiles) if count else 0)
 
 
 def fit_columns(width: int) -> tuple[tuple[Column, int], ...]:
-    """The columns that fit, most important first, and their widths; the rest widens bar and text."""
+    """The columns that fit, most important first; what is left widens bar and text."""
     left = width - INDEX_WIDTH
     chosen = []
     for key in PRIORITY:
@@ -348,7 +356,7 @@ def fit_columns(width: int) -> tuple[tuple[Column, int], ...]:
         elif key in ("bar", "power"):
             break
     widths = {key: COLUMNS[key].width for key in chosen}
-    for key, most in (("runs", 8), ("bar", 14), ("state", 5), ("runs", 12), ("bar", 10),
+    for key, most in (("runs", 8), ("bar", 14), ("runs", 12), ("bar", 10),
                       ("name", 14), ("runs", 30)):  # fmt: skip
         if key in widths and left > 0:
             room = COLUMNS[key].width + COLUMNS[key].flexible - widths[key]
@@ -370,7 +378,7 @@ def head_spans(plan: GridPlan, sort: str, descending: bool, glyphs: Glyphs) -> l
             title = "now/cap"
         text = (title + arrow) if mine else title
         line.cell(text, width, "accent" if mine else "dim", column.align).add(" ", "dim")
-    return line.row(plan.tile_width).spans and list(line.row(plan.tile_width).spans)
+    return list(line.row(plan.tile_width).spans)
 
 
 def gpu_spans(item: GpuItem, plan: GridPlan, glyphs: Glyphs, *, current: bool) -> list[Span]:
@@ -451,27 +459,20 @@ def totals_of(gpus: Sequence[GpuStatus]) -> Totals:
     )
 
 
-def totals_row(totals: Totals, width: int, glyphs: Glyphs, *, stale: bool, extra: str = "") -> Row:
+def totals_row(totals: Totals, width: int, glyphs: Glyphs, *, stale: bool) -> Row:
     """The line under the GPUs."""
-    token = "stale" if stale else "strong"
-    dim = "stale" if stale else "dim"
-    line = Line().add("  Σ " if not glyphs.is_ascii else "  = ", "title")
-    line.extend(
-        bar(share_of(totals.power_w, totals.cap_w), 14 if width >= 70 else 6,
-            "stale" if stale else "power", glyphs)
-    ).add(" ")  # fmt: skip
+    value, dim = ("stale", "stale") if stale else ("strong", "dim")
     share = share_of(totals.power_w, totals.cap_w)
-    line.add(f"{fmt.watts(totals.power_w)}", token).add(f" of {fmt.watts(totals.cap_w)}", dim)
+    line = Line().add("  = " if glyphs.is_ascii else "  Σ ", "title")
+    cells = 14 if width >= 90 else 6
+    line.extend(bar(share, cells, "stale" if stale else "power", glyphs)).add(" ")
+    line.add(fmt.watts(totals.power_w), value).add(f" of {fmt.watts(totals.cap_w)}", dim)
     if share is not None:
-        line.add(f" ({share * 100:.0f}%)", dim)
-    line.add("  util ", dim).add(fmt.percent(totals.utilization_pct), token)
-    line.add("  mem ", dim).add(
-        f"{fmt.gibibytes(totals.memory_used_bytes)}/{fmt.gibibytes(totals.memory_total_bytes)}G",
-        token,
-    )
-    line.add("  hottest ", dim).add(fmt.celsius(totals.hottest_c), token)
+        line.add(f" {share * 100:.0f}%", dim)
     if totals.answering != totals.count:
         line.add(f"  {totals.answering} of {totals.count} answer", "critical")
-    if extra:
-        line.add("  ").add(extra, "dim")
+    line.add("  util ", dim).add(fmt.percent(totals.utilization_pct), value)
+    used, total = fmt.gibibytes(totals.memory_used_bytes), fmt.gibibytes(totals.memory_total_bytes)
+    line.add("  mem ", dim).add(f"{used}/{total}G", value)
+    line.add("  max ", dim).add(fmt.celsius(totals.hottest_c), value)
     return line.row(width, "bar-row")

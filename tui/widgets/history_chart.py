@@ -62,7 +62,7 @@ class HistoryChart(RowsView):
 
     MIN_WIDTH = 36
 
-    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, look: Look, *, id: str | None = None) -> None:
         super().__init__(look, id=id)
         self.curves: Sequence[Curve] = ()
         self.window = Window.TEN_MINUTES

@@ -119,9 +119,7 @@ def trouble(snapshot: HostSnapshot, now_s: float) -> list[Span]:
     return []
 
 
-def notice_rows(
-    snapshot: HostSnapshot, now_s: float, width: int, glyphs: Glyphs
-) -> list[Row]:
+def notice_rows(snapshot: HostSnapshot, now_s: float, width: int, glyphs: Glyphs) -> list[Row]:
     """What stands in place of GPUs while there are none: what is happening, what to do."""
     link, driver = snapshot.link, snapshot.driver
     rows: list[Row] = [text_row("", width)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import ClassVar
 
 from textual.binding import BindingType
 from textual.message import Message
@@ -20,7 +21,9 @@ class RowList(RowsView, can_focus=True):
         marked: Identities that were marked.
     """
 
-    BINDINGS: list[BindingType] = bindings("nav")
+    BINDINGS: ClassVar[list[BindingType]] = bindings(
+        "nav.down", "nav.up", "nav.top", "nav.bottom", "nav.page-down", "nav.page-up", "nav.open"
+    )
 
     class Opened(Message):
         """Enter was pressed on an item."""

@@ -29,7 +29,11 @@ class RowsView(Widget):
     """
 
     def __init__(
-        self, look: Look, *, id: str | None = None, classes: str | None = None  # noqa: A002
+        self,
+        look: Look,
+        *,
+        id: str | None = None,
+        classes: str | None = None,
     ) -> None:
         super().__init__(id=id, classes=classes)
         self.look = look

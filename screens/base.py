@@ -1,0 +1,126 @@
+"""What every screen of the room has: the host bar above, the key hints below, data by the pump."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.screen import Screen
+from textual.widget import Widget
+
+from tui import format as fmt
+from tui.compositor import TightCompositor
+from tui.rows import Span
+from tui.shell import Shell
+from tui.widgets.footer import Footer
+from tui.widgets.host_bar import HostBar, HostTab
+from tui.widgets.host_state import ticking
+
+
+class HubScreen(Screen[None]):
+    """A screen that shows feeds. Subclasses give the body and `show_body`.
+
+    Attributes:
+        AREAS: Areas of the key table that belong to it, for its help.
+        ABOUT: What it shows, in a few sentences, for its help.
+    """
+
+    AREAS: ClassVar[tuple[str, ...]] = ()
+    ABOUT: ClassVar[str] = ""
+    AUTO_FOCUS = "RowList"
+
+    def __init__(self, shell: Shell) -> None:
+        super().__init__()
+        self.shell = shell
+        self._compositor = TightCompositor()
+        self.bar = HostBar(shell.look)
+        self.footer = Footer(shell.look)
+
+    def compose(self) -> ComposeResult:
+        """Bar, body, hints."""
+        yield self.bar
+        yield from self.compose_body()
+        yield self.footer
+
+    def compose_body(self) -> Sequence[Widget]:
+        """The widgets between bar and hints."""
+        raise NotImplementedError
+
+    def show_body(self, now_s: float) -> None:
+        """Hand the newest values to the widgets of the body."""
+        raise NotImplementedError
+
+    def crumbs(self) -> Sequence[str]:
+        """Where in the host one is."""
+        return ()
+
+    def feed_version(self) -> object:
+        """Counters of everything shown."""
+        shell = self.shell
+        if shell.hub is None:
+            return (shell.settings_version, shell.look.version, shell.current)
+        return (
+            shell.settings_version,
+            shell.look.version,
+            shell.current,
+            shell.hub.version,
+            shell.journal.version,
+            shell.alerts.version,
+        )
+
+    def ticking(self, now_s: float) -> bool:
+        """Whether an age or a countdown is on screen."""
+        return any(ticking(self.shell.snapshot(name), now_s) for name in self.shell.names)
+
+    def show_newest(self, now_s: float) -> None:
+        """One frame: bar and body."""
+        shell = self.shell
+        tabs = [
+            HostTab(shell.snapshot(name), shell.host_config(name).production)
+            for name in shell.names
+        ]
+        self.bar.show(tabs, shell.current, self._badges(), now_s, self.crumbs())
+        self.show_body(now_s)
+
+    def show_hints(self) -> None:
+        """Say which keys do something here."""
+        active = [
+            (active.binding.id or "", active.binding.action)
+            for active in self.active_bindings.values()
+            if active.enabled
+        ]
+        self.footer.show(active, getattr(self.app, "keymap", {}))
+
+    def _badges(self) -> list[Span]:
+        shell = self.shell
+        badges: list[Span] = []
+        if shell.paused:
+            badges.append((" PAUSED ", "badge"))
+        alerts = shell.open_alerts
+        if alerts:
+            text = f"{shell.look.glyphs.warning} {alerts}"
+            badges.append((text, "warning"))
+        if shell.host_read_only():
+            badges.append(("read-only", "warning"))
+        badges.append((fmt.interval(shell.snapshot().interval_s), "dim"))
+        badges.append(("", "text"))
+        return badges
+
+    def back(self) -> bool:
+        """Undo what is open on the screen (a filter, a mark); False when nothing is."""
+        return False
+
+    def on_mount(self) -> None:
+        """Draw at once what is known."""
+        self.call_after_refresh(self._first_frame)
+        self.bindings_updated_signal.subscribe(self, lambda _: self.show_hints())
+
+    def on_screen_resume(self) -> None:
+        """Come back to the newest values, not to the ones from before."""
+        self._first_frame()
+
+    def _first_frame(self) -> None:
+        if self.is_mounted:
+            self.show_newest(self.shell.clock.monotonic_s())
+            self.show_hints()

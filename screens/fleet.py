@@ -1,0 +1,170 @@
+"""All hosts: a line each with its state, sums and a cell for every GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from backends.model import HostSnapshot, Severity
+from screens.base import HubScreen
+from tui import filters
+from tui import format as fmt
+from tui.actions import bindings
+from tui.rows import Line, Row
+from tui.shell import Shell
+from tui.themes import Look
+from tui.widgets.gpu_rows import (
+    SEVERITY_TOKENS,
+    bar,
+    items_of,
+    share_of,
+    stale_for,
+    totals_of,
+)
+from tui.widgets.host_state import LINK_TOKENS, host_word, link_glyph, trouble
+from tui.widgets.row_list import RowList
+
+SORTS = ("room", "state", "power", "utilization", "temperature")
+
+
+def worst(snapshot: HostSnapshot) -> Severity | None:
+    """The worst verdict of a host."""
+    rank = list(Severity)
+    return max((v.severity for v in snapshot.verdicts), key=rank.index, default=None)
+
+
+class HostList(RowList):
+    """Hosts; the cursor stays on a host."""
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look)
+        self.sort = "room"
+        self.now_s = 0.0
+        self._snapshots: dict[Hashable, HostSnapshot] = {}
+        self._labels: dict[Hashable, str] = {}
+        self.filter = filters.Filter()
+
+    def show(
+        self, snapshots: Sequence[HostSnapshot], labels: dict[Hashable, str], now_s: float
+    ) -> None:
+        """Draw; the one call a frame."""
+        self.now_s = now_s
+        self._labels = labels
+        self._snapshots = {s.host: s for s in sorted(snapshots, key=self._order)}
+        self.redraw()
+
+    def _order(self, snapshot: HostSnapshot) -> tuple[bool, float]:
+        totals = totals_of(snapshot.gpus)
+        value: float | None = 0.0
+        match self.sort:
+            case "state":
+                rank = list(Severity)
+                found = worst(snapshot)
+                trouble_first = 0 if trouble(snapshot, self.now_s) else 1
+                value = trouble_first * 10 - (rank.index(found) if found else -1)
+            case "power":
+                value = None if totals.power_w is None else -totals.power_w
+            case "utilization":
+                value = None if totals.utilization_pct is None else -totals.utilization_pct
+            case "temperature":
+                value = None if totals.hottest_c is None else -totals.hottest_c
+        return (value is None, value or 0.0)
+
+    def keys(self) -> Sequence[Hashable]:
+        """Names in the order shown."""
+        return tuple(self._snapshots)
+
+    def head_rows(self, width: int) -> list[Row]:
+        """Column titles."""
+        line = Line().add("  ").cell("host", 17, "dim").cell("state", 22, "dim")
+        line.cell("power", 22, "dim").cell("util", 5, "dim", ">")
+        line.cell("mem", 11, "dim", ">").cell("max", 5, "dim", ">")
+        return [line.add("  GPUs: height is power, colour is state", "dim").row(width)]
+
+    def item_row(self, key: Hashable, width: int, *, current: bool) -> Row:
+        """One host."""
+        snapshot, glyphs = self._snapshots[key], self.look.glyphs
+        totals = totals_of(snapshot.gpus)
+        stale = stale_for(snapshot, self.now_s) is not None
+        text = "stale" if stale else "text"
+        line = Line().add((glyphs.cursor if current else " ") + " ", "accent")
+        state = snapshot.link.state
+        line.add(link_glyph(state, glyphs) + " ", LINK_TOKENS.get(state, "accent"))
+        line.cell(snapshot.host, 14, "strong").add(" ")
+        word, token = host_word(snapshot, self.now_s)
+        found = worst(snapshot)
+        if token == "good" and found is not None and found is not Severity.INFO:
+            bad = next(v for v in snapshot.verdicts if v.severity is found)
+            word, token = bad.word, SEVERITY_TOKENS[found]
+        line.cell(word, 21, token).add(" ")
+        line.extend(
+            bar(share_of(totals.power_w, totals.cap_w), 8, text if stale else "power", glyphs)
+        )
+        line.add(" ").cell(fmt.watts(totals.power_w), 7, text, ">").add(" ")
+        line.cell("" if totals.cap_w is None else f"/{totals.cap_w / 1000:.1f}k", 5, "dim")
+        line.cell(fmt.percent(totals.utilization_pct), 5, text, ">")
+        used, total = totals.memory_used_bytes, totals.memory_total_bytes
+        line.cell(f"{fmt.size(used)}/{fmt.size(total)}" if total else fmt.ABSENT, 11, text, ">")
+        line.cell(fmt.celsius(totals.hottest_c), 5, text, ">").add("  ")
+        for item in items_of(snapshot, self.now_s, frozenset()):
+            share = share_of(item.gpu.readings.power_w, item.gpu.readings.power_limit_enforced_w)
+            if item.gpu.readings.power_w is None:
+                line.add(glyphs.lost, "critical")
+            elif share is None:
+                line.add("?", "faint")
+            else:
+                step = min(len(glyphs.levels) - 1, int(share * len(glyphs.levels)))
+                line.add(glyphs.levels[step], "stale" if stale else item.token)
+        label = self._labels.get(key, "")
+        if label:
+            line.add(f"  {label}", "dim")
+        return line.row(width, "cursor-row" if current else "text")
+
+
+class FleetScreen(HubScreen):
+    """See the module."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("fleet")
+    AREAS = ("fleet", "nav")
+    ABOUT = (
+        "Every host of the room on a line: link, worst verdict, power of all its GPUs against "
+        "their caps, and one character a GPU: its height is power against the cap, its colour "
+        "the state. Enter opens the room of a host. A host that is out of reach keeps its last "
+        "values, greyed."
+    )
+
+    def __init__(self, shell: Shell) -> None:
+        super().__init__(shell)
+        self.list = HostList(shell.look)
+        self.list.cursor_key = shell.current
+
+    def crumbs(self) -> Sequence[str]:
+        """All hosts."""
+        return ("fleet",)
+
+    def compose_body(self) -> Sequence[Widget]:
+        """The list."""
+        return (self.list,)
+
+    def show_body(self, now_s: float) -> None:
+        """The newest."""
+        shell = self.shell
+        labels: dict[Hashable, str] = {}
+        for name in shell.names:
+            config = shell.host_config(name)
+            words = [*(("PROD",) if config.production else ()), *config.labels]
+            labels[name] = " ".join(words)
+        self.list.show([shell.snapshot(name) for name in shell.names], labels, now_s)
+
+    def on_row_list_opened(self, message: RowList.Opened) -> None:
+        """Open the room of a host."""
+        self.shell.select(str(message.key))
+        self.app.pop_screen()
+
+    def action_sort(self) -> None:
+        """Order by the next column."""
+        self.list.sort = SORTS[(SORTS.index(self.list.sort) + 1) % len(SORTS)]
+        self._first_frame()

@@ -1,0 +1,226 @@
+"""The room of one host: its GPUs, their past, and the panes for server, tuning and benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.containers import Container
+from textual.events import Resize
+from textual.widget import Widget
+from textual.widgets import Input
+
+from backends.telemetry.history import TOTAL, Window
+from screens.base import HubScreen
+from screens.panes import PANES, Pane
+from screens.room_plan import plan_room
+from tui import format as fmt
+from tui.actions import bindings
+from tui.shell import Shell
+from tui.widgets.gpu_grid import SORTS, GpuGrid
+from tui.widgets.gpu_rows import totals_of
+from tui.widgets.history_chart import (
+    Curve,
+    HistoryChart,
+    Source,
+    percent_scale,
+    watts_scale,
+)
+from tui.widgets.row_list import RowList
+
+
+class RoomScreen(HubScreen):
+    """See the module."""
+
+    CSS_PATH = Path(__file__).with_suffix(".tcss")
+    BINDINGS: ClassVar[list[BindingType]] = bindings(
+        "room", "gpus.sort", "gpus.filter", "gpus.window", "gpus.processes"
+    )
+    AREAS = ("room", "gpus", "nav")
+    ABOUT = (
+        "Each GPU is a line. First comes power against the cap in force: a card at 100 % "
+        "utilisation that draws a sixth of its cap is waiting, not working. Then utilisation, "
+        "memory, temperature, clocks, link, what holds the clocks back and for how much of the "
+        "last minute, the verdict on it all, and what runs there. Colour says state, not level: "
+        "busy is good. `–` means that there is no value; the GPU's own page says why."
+    )
+
+    def __init__(self, shell: Shell) -> None:
+        super().__init__(shell)
+        self.grid = GpuGrid(shell.look, id="grid")
+        self.chart = HistoryChart(shell.look, id="chart")
+        self.panes: list[Pane] = [spec.make(shell) for spec in PANES]
+        self.grid.set_sort(shell.sort)
+        self._planned: object = None
+
+    def compose_body(self) -> Sequence[Widget]:
+        """GPUs, chart, panes, and the filter's input while it is open."""
+        filter_input = Input(id="filter", placeholder="words, !not, power<200, util>90, temp>80")
+        filter_input.cursor_blink = False
+        return (self.grid, self.chart, Container(*self.panes, id="panes"), filter_input)
+
+    def show_body(self, now_s: float) -> None:
+        """The newest of the host looked at."""
+        snapshot = self.shell.snapshot()
+        self._arrange(len(snapshot.gpus))
+        self.grid.show(snapshot, now_s)
+        if self.chart.display:
+            self.chart.show(self._curves(), self.shell.window, now_s, self._subject())
+        for pane in self._visible_panes():
+            pane.show(now_s)
+
+    def _visible_panes(self) -> list[Pane]:
+        return [pane for pane in self.panes if pane.pane_id not in self.shell.hidden_panes]
+
+    def _arrange(self, gpus: int) -> None:
+        width, height = self.size
+        visible = self._visible_panes()
+        inputs = (width, height, gpus, tuple(pane.pane_id for pane in visible))
+        if inputs == self._planned or not width:
+            return
+        self._planned = inputs
+        plan = plan_room(width, height - 2, gpus, len(visible))
+        self.grid.styles.height = plan.grid
+        self.chart.display = plan.chart > 0
+        container = self.query_one("#panes")
+        container.display = plan.panes > 0
+        container.styles.height = plan.panes
+        container.set_class(plan.boxes, "-boxes")
+        for pane in self.panes:
+            pane.display = pane in visible
+
+    def on_resize(self, event: Resize) -> None:
+        """Divide the space anew."""
+        self._arrange(len(self.shell.snapshot().gpus))
+
+    def _subject(self) -> str:
+        marked = len(self.grid.marked)
+        return f"{marked} marked" if marked else ""
+
+    def _curves(self) -> list[Curve]:
+        """Power, utilisation and memory of all GPUs or of the marked ones, and the host's CPU."""
+        snapshot, history = self.shell.snapshot(), self.shell.history()
+        marked = [gpu for gpu in snapshot.gpus if gpu.uuid in self.grid.marked]
+        uuids = [gpu.uuid for gpu in marked]
+        totals = totals_of(marked or snapshot.gpus)
+
+        def series(key: str, *, mean: bool = False) -> Source:
+            def values(window: Window, points: int, now_s: float) -> Sequence[float | None]:
+                if not uuids:
+                    return history.series(TOTAL, key, window, points, now_s)
+                rows = [history.series(uuid, key, window, points, now_s) for uuid in uuids]
+                return [_together(column, mean=mean) for column in zip(*rows, strict=True)]
+
+            return values
+
+        return [
+            Curve("power", "power", series("power_w"),
+                  f"{fmt.watts(totals.power_w)} of {fmt.watts(totals.cap_w)}",
+                  totals.cap_w, watts_scale),
+            Curve("utilisation", "utilization", series("utilization_gpu_pct", mean=True),
+                  fmt.percent(totals.utilization_pct), 100.0, percent_scale),
+            Curve("GPU memory", "memory", series("memory_used_bytes"),
+                  f"{fmt.gibibytes(totals.memory_used_bytes)} GiB",
+                  totals.memory_total_bytes, fmt.size),
+            Curve("host CPU", "clocks",
+                  lambda w, p, n: history.series(TOTAL, "cpu_pct", w, p, n),
+                  fmt.percent(snapshot.readings.cpu_pct), 100.0, percent_scale),
+        ]  # fmt: skip
+
+    def on_row_list_opened(self, message: RowList.Opened) -> None:
+        """Open the page of a GPU."""
+        if message.list is self.grid:
+            from screens.gpu import GpuScreen
+
+            self.app.push_screen(GpuScreen(self.shell, str(message.key)))
+
+    def action_pane(self, number: int) -> None:
+        """Go to a pane; one that was hidden comes back."""
+        if number == 1:
+            self.grid.focus()
+            return
+        pane = next((pane for pane in self.panes if pane.number == number), None)
+        if pane is None:
+            return
+        if pane.pane_id in self.shell.hidden_panes:
+            self._set_hidden(tuple(p for p in self.shell.hidden_panes if p != pane.pane_id))
+        pane.focus()
+
+    def action_hide_pane(self) -> None:
+        """Hide the pane that has the keys; from the GPUs, hide all or show all again."""
+        focused = self.focused
+        hidden = self.shell.hidden_panes
+        if isinstance(focused, Pane):
+            self.grid.focus()
+            self._set_hidden((*hidden, focused.pane_id))
+        else:
+            self._set_hidden(() if hidden else tuple(pane.pane_id for pane in self.panes))
+
+    def _set_hidden(self, hidden: tuple[str, ...]) -> None:
+        self.shell.hidden_panes = hidden
+        self.shell.touch()
+        self.shell.save()
+        self._first_frame()
+
+    def action_sort(self) -> None:
+        """Order by the next column."""
+        names = list(SORTS)
+        self.shell.sort = names[(names.index(self.grid.sort) + 1) % len(names)]
+        self.grid.set_sort(self.shell.sort)
+        self.shell.save()
+
+    def action_window(self) -> None:
+        """Look further back."""
+        self.shell.next_window()
+        self._first_frame()
+
+    def action_processes(self) -> None:
+        """Open the process page."""
+        from screens.processes import ProcessScreen
+
+        self.app.push_screen(ProcessScreen(self.shell))
+
+    def action_filter(self) -> None:
+        """Open the filter."""
+        box = self.query_one("#filter", Input)
+        box.add_class("-open")
+        box.value = self.grid.filter_text
+        box.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter while typing."""
+        self.grid.set_filter(event.value)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Keep the filter, close the input."""
+        self._close_filter()
+
+    def _close_filter(self) -> None:
+        self.query_one("#filter", Input).remove_class("-open")
+        self.grid.focus()
+
+    def back(self) -> bool:
+        """What Esc undoes here: the open filter, the filter, the marks. False when nothing is."""
+        box = self.query_one("#filter", Input)
+        if box.has_class("-open"):
+            box.value = ""
+            self._close_filter()
+        elif self.grid.filter_text:
+            self.grid.set_filter("")
+        elif self.grid.marked:
+            self.grid.marked = frozenset()
+            self.grid.refresh_items()
+        elif self.focused is not self.grid:
+            self.grid.focus()
+        else:
+            return False
+        return True
+
+
+def _together(column: Sequence[float | None], *, mean: bool) -> float | None:
+    known = [value for value in column if value is not None]
+    if not known:
+        return None
+    return sum(known) / len(known) if mean else sum(known)

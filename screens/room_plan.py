@@ -1,0 +1,52 @@
+"""How the room divides its space. A pure function of size and number of GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tui.widgets.gpu_grid import FRAME_ROWS
+from tui.widgets.gpu_rows import plan_grid
+
+MIN_CHART_ROWS = 4
+WIDE = 100
+MIN_BOX_ROWS = 6
+MAX_BOX_ROWS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class RoomPlan:
+    """Rows for each part.
+
+    Attributes:
+        grid: GPUs with title, column titles, totals and, with room to spare, the host's own line.
+        chart: History; 0 when there is no room.
+        panes: Panes: their number of rows in all.
+        boxes: Whether panes stand side by side as boxes, else one line each.
+    """
+
+    grid: int
+    chart: int
+    panes: int
+    boxes: bool
+
+
+def plan_room(width: int, height: int, gpus: int, panes: int) -> RoomPlan:
+    """Divide `height` rows (bar and hints already taken off)."""
+    space = height - panes
+    if gpus == 0:
+        side_by_side = panes > 0 and width >= WIDE and height >= 20
+        rows = min(MAX_BOX_ROWS, height // 3) if side_by_side else panes
+        return RoomPlan(max(1, height - rows), 0, rows, side_by_side)
+    plan = plan_grid(gpus, width, space - FRAME_ROWS)
+    heat_row = 1 if plan.tiles == 0 else 0
+    grid = min(space, FRAME_ROWS + plan.lines + heat_row)
+    rest = height - grid
+    if panes and width >= WIDE and rest >= MIN_BOX_ROWS + MIN_CHART_ROWS + 3:
+        grid += 1
+        rest -= 1
+        boxes = min(MAX_BOX_ROWS, max(MIN_BOX_ROWS, rest // 2))
+        return RoomPlan(grid, rest - boxes, boxes, True)
+    rest -= panes
+    if rest >= MIN_CHART_ROWS + 1:
+        return RoomPlan(grid + 1, rest - 1, panes, False)
+    return RoomPlan(grid + rest, 0, panes, False)

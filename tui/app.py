@@ -1,0 +1,274 @@
+"""The application: puts the parts together and answers the keys that work everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from textual.app import App
+from textual.binding import BindingType
+from textual.dom import DOMNode
+from textual.screen import ModalScreen, Screen
+from textual.worker import Worker
+
+from backends.errors import RoomError
+from screens.base import HubScreen
+from screens.room import RoomScreen
+from tui import format as fmt
+from tui.actions import bindings
+from tui.controller import Controller
+from tui.intents import Intent, RetryNow, SetInterval, Unlock
+from tui.prompts import Ask, DialogPrompter
+from tui.pump import Pump
+from tui.room import HubMaker
+from tui.shell import Shell
+from tui.themes import THEME_NAMES, textual_theme
+
+
+class RoomApp(App[int]):
+    """The control room.
+
+    Attributes:
+        shell: What screens share.
+        keymap: The user's own keys.
+        pump: The way from feeds to the screen.
+    """
+
+    TITLE = "gpuroom"
+    ENABLE_COMMAND_PALETTE = False
+    CSS_PATH = RoomScreen.CSS_PATH
+    BINDINGS: ClassVar[list[BindingType]] = bindings("app", "host")
+    CSS = """
+    Screen { background: $background; color: $foreground; }
+    Toast { width: 56; padding: 0 1; margin: 0; }
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        make_hub: HubMaker,
+        *,
+        keymap: Mapping[str, str] | None = None,
+        frames_per_second: float = 4.0,
+    ) -> None:
+        name = shell.look.palette.name
+        # Set before Textual looks at NO_COLOR, so that it drops colours instead of greying them.
+        super().__init__(ansi_color=True if name in ("ansi", "mono") else None)
+        for theme in THEME_NAMES:
+            self.register_theme(textual_theme(theme))
+        self.theme = f"gpuroom-{name}"
+        self.shell = shell
+        self.keymap = dict(keymap or {})
+        self.controller = Controller(self, shell)
+        self.pump = Pump(self, shell, self.data_screen)
+        self.crashed: BaseException | None = None
+        self._make_hub = make_hub
+        self._frame_s = 1 / frames_per_second
+        self._alerts_told = 0
+        self._prompter = DialogPrompter(self)
+
+    def get_default_screen(self) -> Screen[None]:
+        """The room is the bottom of the stack."""
+        return RoomScreen(self.shell)
+
+    def on_mount(self) -> None:
+        """Paint first; bring in what is behind the screen afterwards."""
+        if self.keymap:
+            self.set_keymap(self.keymap)
+        self.call_after_refresh(self._open_hub)
+        self.set_interval(self._frame_s, self._tick)
+
+    def _open_hub(self) -> None:
+        self.controller.background(self._start_hub, "room.start")
+
+    async def _start_hub(self) -> None:
+        # Its imports (asyncssh) take as long as the whole screen: in a thread, once, early.
+        await asyncio.to_thread(self._make_hub.prepare)
+        hub = self._make_hub(self._prompter)
+        self.shell.connect(hub)
+        await hub.start()
+
+    async def on_unmount(self) -> None:
+        """Let go of the hosts."""
+        self._prompter.close()
+        if self.shell.hub is not None:
+            await self.shell.hub.stop()
+
+    def _tick(self) -> None:
+        self.pump.tick()
+        for alert in self.shell.alerts.since(self._alerts_told)[-3:]:
+            if not alert.ended and not self.shell.paused:
+                severity = {"critical": "error", "warning": "warning"}.get(alert.severity)
+                self.notify(
+                    alert.detail or alert.title,
+                    title=f"{alert.host}: {alert.title}",
+                    severity="error" if severity == "error" else "warning",
+                    timeout=6,
+                    markup=False,
+                )
+        self._alerts_told = self.shell.alerts.version
+
+    def data_screen(self) -> HubScreen | None:
+        """The topmost screen that shows feeds; it may lie under a dialog."""
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, HubScreen):
+                return screen
+        return None
+
+    # ---- what screens ask for
+
+    def on_intent(self, intent: Intent) -> None:
+        """Hand it to the controller."""
+        self.controller.carry_out(intent)
+
+    def on_ask(self, message: Ask) -> None:
+        """A question from the link: show its dialog."""
+        self.push_screen(message.screen, message.answer)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """The one place that shows failures."""
+        self.controller.worker_changed(event.worker, event.state)
+
+    # ---- keys that work everywhere
+
+    def action_pause(self) -> None:
+        """Hold the screen still, or let it go on."""
+        self.shell.paused = not self.shell.paused
+        self.shell.touch()
+        self.pump.draw(force=True)
+
+    async def action_back(self) -> None:
+        """Undo what is open on the screen, else leave it; the room itself stays."""
+        screen = self.screen
+        if isinstance(screen, HubScreen) and screen.back():
+            return
+        if len(self.screen_stack) > 1 and not isinstance(screen, ModalScreen):
+            self.pop_screen()
+
+    def action_help_quit(self) -> None:
+        """Ctrl-C: say how to leave. It never reaches a host."""
+        self.notify("q quits. Hosts are left as they are.", title="Ctrl-C does nothing here")
+
+    async def action_quit(self) -> None:
+        """Leave."""
+        self.exit(0)
+
+    def action_help(self) -> None:
+        """Explain the screen on top."""
+        from screens.help import HelpScreen
+
+        top = self.data_screen()
+        if top is not None:
+            self.push_screen(HelpScreen(self.shell, type(top), self.keymap))
+
+    def action_goto(self) -> None:
+        """Ask where to go."""
+        from screens.goto import GotoScreen
+        from tui.palette import entries
+
+        self.push_screen(GotoScreen(self.shell.look, entries(self.shell, self.screen)), self._go)
+
+    def _go(self, work: Callable[[RoomApp], None] | None) -> None:
+        if work is not None:
+            work(self)
+
+    def run_later(self, action: str, node: DOMNode) -> None:
+        """Run an action of a screen as if its key had been pressed."""
+        self.call_later(self.run_action, action, node)
+
+    def _show(self, kind: type[HubScreen]) -> None:
+        if not isinstance(self.screen, kind):
+            self.push_screen(kind(self.shell))
+
+    def action_alerts(self) -> None:
+        """Show what happened."""
+        from screens.alerts import AlertScreen
+
+        self._show(AlertScreen)
+
+    def action_journal(self) -> None:
+        """Show what was asked of hosts."""
+        from screens.journal import JournalScreen
+
+        self._show(JournalScreen)
+
+    def action_fleet(self) -> None:
+        """Show all hosts."""
+        from screens.fleet import FleetScreen
+
+        self._show(FleetScreen)
+
+    def select_host(self, name: str) -> None:
+        """Look at a host."""
+        if self.shell.select(name):
+            self.pump.draw(force=True)
+
+    def action_next_host(self) -> None:
+        """The next host."""
+        if self.shell.step(1):
+            self.pump.draw(force=True)
+
+    def action_previous_host(self) -> None:
+        """The previous host."""
+        if self.shell.step(-1):
+            self.pump.draw(force=True)
+
+    def _set_interval(self, asked_by: str, *, faster: bool) -> None:
+        seconds = self.shell.next_interval(faster=faster)
+        self.shell.interval_s = seconds
+        self.shell.save()
+        self.post_message(SetInterval(self.shell.current, asked_by, seconds))
+        self.notify(f"{self.shell.current}: {fmt.interval(seconds)}", timeout=2, markup=False)
+
+    def action_faster(self) -> None:
+        """Sample more often."""
+        self._set_interval("host.faster", faster=True)
+
+    def action_slower(self) -> None:
+        """Sample less often."""
+        self._set_interval("host.slower", faster=False)
+
+    def action_retry(self) -> None:
+        """Connect now."""
+        self.post_message(RetryNow(self.shell.current, "host.retry"))
+
+    def action_unlock(self) -> None:
+        """Allow changes on a production host, once its name was typed."""
+        from screens.confirm import ConfirmScreen
+
+        name = self.shell.current
+        if self.shell.read_only:
+            self.controller.show_error(
+                RoomError("the room was opened read-only", hint="start it without --read-only")
+            )
+        elif self.shell.host_read_only(name):
+            dialog = ConfirmScreen(
+                self.shell.look,
+                title=f"Unlock {name}",
+                text="Changes to this production host will be possible until gpuroom ends.",
+                type_this=name,
+            )
+            self.push_screen(dialog, lambda yes: self._unlock(name, yes=bool(yes)))
+
+    def _unlock(self, name: str, *, yes: bool) -> None:
+        if yes:
+            self.post_message(Unlock(name, "host.unlock"))
+
+    def set_look(self, name: str) -> None:
+        """Change the theme."""
+        self.shell.look.set_theme(name)
+        self.theme = f"gpuroom-{name}"
+        self.shell.theme = name
+        self.shell.save()
+        self.pump.draw(force=True)
+
+    # ---- when it goes wrong
+
+    def _handle_exception(self, error: Exception) -> None:
+        """End with what `tui.crash` makes of it instead of pages of local values."""
+        self._return_code = 1
+        if self._exception is None:
+            self._exception = self.crashed = error
+            self._exception_event.set()
+        self._close_messages_no_wait()

@@ -261,10 +261,7 @@ class History:
     def baselines(self) -> list[RunRow]:
         """All pinned runs, newest first."""
         with self.database.reading() as connection:
-            rows = connection.execute(
-                f"{SELECT_RUNS} WHERE EXISTS"
-                f" (SELECT 1 FROM bench_baseline p WHERE p.run_id = r.run_id){NEWEST_FIRST}"
-            ).fetchall()
+            rows = connection.execute(f"{SELECT_RUNS} WHERE baseline{NEWEST_FIRST}").fetchall()
         return [read_row(row) for row in rows]
 
     def baseline_of(self, run: RunResult) -> str | None:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Input
 
 from tui import format as fmt
 from tui.compositor import TightCompositor
@@ -85,11 +86,12 @@ class HubScreen(Screen[None]):
 
     def show_hints(self) -> None:
         """Say which keys do something here."""
-        active = [
-            (active.binding.id or "", active.binding.action)
-            for active in self.active_bindings.values()
-            if active.enabled
-        ]
+        active = [a.binding.id or "" for a in self.active_bindings.values() if a.enabled]
+        if isinstance(self.focused, Input):
+            self.footer.show(["input.submit", "input.clear"], {})
+            return
+        if len(self.app.screen_stack) < 2:
+            active = [action_id for action_id in active if action_id != "app.back"]
         self.footer.show(active, getattr(self.app, "keymap", {}))
 
     def _badges(self) -> list[Span]:

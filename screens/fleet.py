@@ -24,7 +24,7 @@ from tui.widgets.gpu_rows import (
     stale_for,
     totals_of,
 )
-from tui.widgets.host_state import LINK_TOKENS, host_word, link_glyph, trouble
+from tui.widgets.host_state import host_glyph, host_word, trouble
 from tui.widgets.row_list import RowList
 
 SORTS = ("room", "state", "power", "utilization", "temperature")
@@ -91,8 +91,8 @@ class HostList(RowList):
         stale = stale_for(snapshot, self.now_s) is not None
         text = "stale" if stale else "text"
         line = Line().add((glyphs.cursor if current else " ") + " ", "accent")
-        state = snapshot.link.state
-        line.add(link_glyph(state, glyphs) + " ", LINK_TOKENS.get(state, "accent"))
+        glyph, glyph_token = host_glyph(snapshot, glyphs)
+        line.add(glyph + " ", glyph_token)
         line.cell(snapshot.host, 14, "strong").add(" ")
         word, token = host_word(snapshot, self.now_s)
         found = worst(snapshot)

@@ -100,7 +100,8 @@ def fact_rows(
     for process in running[:6]:
         held_bytes = process.memory_bytes.get(gpu.uuid)
         line = Line().add(f" {fmt.size(held_bytes):>6} ", "strong")
-        line.add(program_name(process), "text").add(f"  pid {process.pid}", "dim")
+        name = program_name(process) if process.visible else "not visible from here"
+        line.add(name, "text").add(f"  pid {process.pid}", "dim")
         rows.append(line.add(f"  {process.user or ''}", "dim").row(width))
     stale = item.stale_s is not None
     for title, keys in grouped():

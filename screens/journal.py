@@ -51,7 +51,7 @@ class JournalScreen(HubScreen):
             return
         entry = self.list.of(keys[self.list.cursor_index(keys)])
         paragraphs = [Line().add(entry.request, "accent").spans]
-        if entry.result and entry.result != "ok":
+        if entry.result and not entry.result.startswith("ok"):
             paragraphs.append(Line().add(entry.result, "critical").spans)
         self.detail.show(paragraphs)
 

@@ -45,7 +45,7 @@ class AlertList(RowList):
 
     def head_rows(self, width: int) -> list[Row]:
         """Column titles."""
-        line = Line().add("  ").cell("time", 9, "dim").cell("", 10, "dim").cell("host", 15, "dim")
+        line = Line().add("  ").cell("time", 9, "dim").cell("", 11, "dim").cell("host", 15, "dim")
         return [line.add("what", "dim").row(width)]
 
     def item_row(self, key: Hashable, width: int, *, current: bool) -> Row:
@@ -61,7 +61,7 @@ class AlertList(RowList):
         line = Line().add((glyphs.cursor if current else " ") + " ", "accent")
         line.cell(fmt.clock_time(alert.at), 9, "dim")
         word = "ended" if alert.ended else SEVERITY_WORDS[alert.severity]
-        line.add(f"{glyph} ", token).cell(word, 8, token)
+        line.add(f"{glyph} ", token).cell(word, 9, token)
         line.cell(alert.host, 14, "strong").add(" ").add(alert.title, "text")
         if alert.detail:
             line.add(f"  {alert.detail}", "dim")
@@ -113,8 +113,12 @@ class JournalList(RowList):
         line.cell(entry.asked_by, 14, "dim").add(" ")
         took = fmt.ABSENT if entry.took_s is None else f"{entry.took_s * 1000:.0f} ms"
         line.cell(took, 7, "dim").add(" ")
-        result = entry.result or "running"
-        token = "good" if result == "ok" else "accent" if result == "running" else "critical"
+        if not entry.result:
+            result, token = "running", "accent"
+        elif entry.result.startswith("ok"):
+            result, token = "ok", "good"
+        else:
+            result, token = "failed", "critical"
         line.cell(result, 9, token).add(" ")
         if entry.changes_host:
             line.add("CHANGES ", "warning")

@@ -11,6 +11,7 @@ MIN_CHART_ROWS = 4
 WIDE = 100
 MIN_BOX_ROWS = 6
 MAX_BOX_ROWS = 18
+MAX_CHART_ROWS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ def plan_room(width: int, height: int, gpus: int, panes: int) -> RoomPlan:
     if panes and width >= WIDE and rest >= MIN_BOX_ROWS + MIN_CHART_ROWS + 3:
         grid += 1
         rest -= 1
-        boxes = min(MAX_BOX_ROWS, max(MIN_BOX_ROWS, rest // 2))
-        return RoomPlan(grid, rest - boxes, boxes, True)
+        chart = min(MAX_CHART_ROWS, rest - max(MIN_BOX_ROWS, rest // 2))
+        return RoomPlan(grid, chart, rest - chart, True)
     rest -= panes
     if rest >= MIN_CHART_ROWS + 1:
         return RoomPlan(grid + 1, rest - 1, panes, False)

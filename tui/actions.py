@@ -52,6 +52,7 @@ AREAS: dict[str, str] = {
     "fleet": "All hosts",
     "alerts": "Alerts",
     "journal": "Journal",
+    "input": "While a filter is typed",
     "dialog": "Dialogs",
 }
 
@@ -95,6 +96,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("processes.sort", "o", "sort", "sort", "Sort by the next column.", 20),
     Action("fleet.sort", "o", "sort", "sort", "Sort by the next column.", 20),
     Action("dialog.cancel", "escape", "cancel", "cancel", "Answer no.", 1),
+    Action("input.submit", "enter", "submit", "keep", "Keep the filter and go back to the list.", 1),
+    Action("input.clear", "escape", "clear", "clear", "Clear the filter.", 2),
     Action("dialog.accept", "ctrl+y", "accept", "yes", "Answer yes.", 2),
 )  # fmt: skip
 

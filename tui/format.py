@@ -67,8 +67,10 @@ def celsius(value: float | None) -> str:
 
 
 def gigahertz(mhz: float | None) -> str:
-    """A clock: `1.98G`."""
-    return ABSENT if mhz is None else f"{mhz / 1000:.2f}G"
+    """A clock in five cells: `1.98G`, `13.4G`."""
+    if mhz is None:
+        return ABSENT
+    return f"{mhz / 1000:.2f}G" if mhz < 9995 else f"{mhz / 1000:.1f}G"
 
 
 def gibibytes(count: float | None) -> str:
@@ -139,6 +141,8 @@ def plain(value: object, unit: str = "") -> str:
             return size(value)
         if unit == "B/s":
             return rate(value)
+        if unit == "J" and value >= 3.6e6:
+            return f"{value / 3.6e6:,.1f} kWh"
         if unit == "us":
             return duration(value / 1e6)
         if unit == "s":

@@ -60,7 +60,7 @@ def _check_clashes(keymap: Mapping[str, str], path: Path | None) -> None:
     for area in AREAS:
         owner: dict[str, Action] = {}
         for action in ACTIONS:
-            if action.area not in (area, *SHARED_AREAS) or action.area == "dialog":
+            if action.area not in (area, *SHARED_AREAS) or action.area in ("dialog", "input"):
                 continue
             for key in keys_of(action, keymap):
                 other = owner.setdefault(key, action)

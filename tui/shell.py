@@ -47,7 +47,7 @@ class Shell:
     read_only: bool = False
     sort: str = "index"
     hidden_panes: tuple[str, ...] = ()
-    window: Window = Window.TEN_MINUTES
+    window: Window = Window.MINUTE
     paused: bool = False
     interval_s: float | None = None
     theme: str | None = None

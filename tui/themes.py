@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.style import Style
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 from tui.glyphs import ASCII, UNICODE, Glyphs
 
@@ -38,6 +38,11 @@ _DARK: Mapping[str, str] = {
     "memory": "#a99bf0",
     "temperature": "#e39a5d",
     "clocks": "#6cb2f7",
+    "power-fill": "#2a5c64",
+    "utilization-fill": "#31634b",
+    "memory-fill": "#544e7c",
+    "temperature-fill": "#744f33",
+    "clocks-fill": "#3a5b7d",
     "bar-back": "#363d4a",
     "cursor-row": "on #232a36",
     "bar-row": "on #1b2029",
@@ -66,6 +71,11 @@ _LIGHT: Mapping[str, str] = {
     "memory": "#6046c2",
     "temperature": "#a8540f",
     "clocks": "#1a66b8",
+    "power-fill": "#8fc4ca",
+    "utilization-fill": "#98c9af",
+    "memory-fill": "#b9addf",
+    "temperature-fill": "#dcb795",
+    "clocks-fill": "#9fc0e2",
     "bar-back": "#cdd4dd",
     "cursor-row": "on #dfe6f0",
     "bar-row": "on #e9edf2",
@@ -94,6 +104,11 @@ _ANSI: Mapping[str, str] = {
     "memory": "magenta",
     "temperature": "yellow",
     "clocks": "blue",
+    "power-fill": "cyan",
+    "utilization-fill": "green",
+    "memory-fill": "magenta",
+    "temperature-fill": "yellow",
+    "clocks-fill": "blue",
     "bar-back": "bright_black",
     "cursor-row": "reverse",
     "bar-row": "",
@@ -122,6 +137,11 @@ _MONO: Mapping[str, str] = {
     "memory": "",
     "temperature": "",
     "clocks": "",
+    "power-fill": "",
+    "utilization-fill": "",
+    "memory-fill": "",
+    "temperature-fill": "",
+    "clocks-fill": "",
     "bar-back": "dim",
     "cursor-row": "reverse",
     "bar-row": "",
@@ -147,7 +167,11 @@ class Palette:
         key = (base, token)
         style = self._combined.get(key)
         if style is None:
-            style = self.styles["text"] + self.styles[base] + self.styles[token]
+            ground, own = self.styles[base], self.styles[token]
+            if ground.reverse:
+                # Reversed colours would make a patchwork of the row.
+                own = Style(bold=own.bold, underline=own.underline)
+            style = self.styles["text"] + ground + own
             if token == "text" != base:
                 style = self.styles["text"] + self.styles[base]
             self._combined[key] = style
@@ -198,22 +222,7 @@ def textual_theme(name: str) -> Theme:
             panel="#1b2029" if name == "dark" else "#e9edf2",
             dark=name == "dark",
         )
-    return Theme(
-        name=f"gpuroom-{name}",
-        ansi=True,
-        primary="ansi_blue",
-        secondary="ansi_cyan",
-        warning="ansi_yellow",
-        error="ansi_red",
-        success="ansi_green",
-        accent="ansi_magenta",
-        foreground="ansi_default",
-        background="ansi_default",
-        surface="ansi_default",
-        panel="ansi_default",
-        boost="ansi_default",
-        dark=True,
-    )
+    return replace(BUILTIN_THEMES["ansi-dark"], name=f"gpuroom-{name}")
 
 
 def _last_word(style: str) -> str:

@@ -13,6 +13,9 @@ _LEFT = (0x40, 0x44, 0x46, 0x47)
 _RIGHT = (0x80, 0xA0, 0xB0, 0xB8)
 _BASE = 0x2800
 
+FULL = frozenset("\u28ff#")
+"""Cells that are filled to the top."""
+
 
 def points_for(width: int) -> int:
     """How many points a chart of that width shows."""

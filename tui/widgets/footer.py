@@ -19,15 +19,15 @@ class Footer(RowsView):
         super().__init__(look, id=id)
         self._hints: tuple[tuple[str, str, int], ...] = ()
 
-    def show(self, active: Iterable[tuple[str, str]], keymap: Mapping[str, str]) -> None:
+    def show(self, active: Iterable[str], keymap: Mapping[str, str]) -> None:
         """Take the active bindings.
 
         Args:
-            active: (binding id, action text) of each.
+            active: Their ids.
             keymap: The user's own keys.
         """
         hints = {}
-        for action_id in dict.fromkeys(i for i, _ in active):
+        for action_id in dict.fromkeys(active):
             action = find(action_id)
             if action is not None and action.hint:
                 key = keymap.get(action.id, action.keys).split(",")[0]

@@ -20,12 +20,15 @@ from tui.widgets.gpu_rows import (
     gpu_spans,
     head_spans,
     heat_spans,
+    host_row,
     items_of,
     plan_grid,
     share_of,
+    short_name,
     state_text,
     totals_of,
     totals_row,
+    useless_columns,
 )
 from tui.widgets.host_state import notice_rows, trouble
 from tui.widgets.row_list import RowList
@@ -142,7 +145,9 @@ class GpuGrid(RowList):
             return rows
         items = list(self._items.values())
         space = height - FRAME_ROWS
-        self._plan = plan = plan_grid(len(items), width, space)
+        self._plan = plan = plan_grid(
+            len(items), width, space, useless_columns(list(self._items.values()))
+        )
         if not items:
             rows.append(Line().add("  no GPU fits the filter; / changes it", "dim").row(width))
         elif plan.tiles == 0:
@@ -155,6 +160,8 @@ class GpuGrid(RowList):
         totals = totals_of(snapshot.gpus)
         stale = items[0].stale_s is not None if items else False
         rows.append(totals_row(totals, width, glyphs, stale=stale))
+        if len(rows) < height:
+            rows.append(host_row(snapshot, width, stale=stale))
         return rows
 
     def _tile_rows(self, items: list[GpuItem], width: int) -> list[Row]:
@@ -264,7 +271,7 @@ def _words(item: GpuItem) -> str:
 def _about(snapshot: HostSnapshot) -> list[Span]:
     names: dict[str, int] = {}
     for gpu in snapshot.gpus:
-        name = gpu.name.removeprefix("NVIDIA ")
+        name = short_name(gpu)
         names[name] = names.get(name, 0) + 1
     kinds = ", ".join(f"{count} × {name}" for name, count in names.items())
     spans: list[Span] = [(kinds, "text")]

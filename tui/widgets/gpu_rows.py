@@ -141,7 +141,7 @@ def runs_text(processes: Sequence[GpuProcess]) -> str:
     biggest = max(
         processes, key=lambda p: max((m or 0 for m in p.memory_bytes.values()), default=0)
     )
-    name = program_name(biggest)
+    name = program_name(biggest) if biggest.visible else f"pid {biggest.pid}"
     return name if len(processes) == 1 else f"{name} +{len(processes) - 1}"
 
 
@@ -154,6 +154,11 @@ def bar(share: float | None, width: int, token: str, glyphs: Glyphs) -> list[Spa
     filled = glyphs.bar_full * full + glyphs.bar_half * half
     empty = glyphs.bar_empty * (width - full - half)
     return [span for span in ((filled, token), (empty, "bar-back")) if span[0]]
+
+
+def short_name(gpu: GpuStatus) -> str:
+    """The card without its maker."""
+    return gpu.name.removeprefix("NVIDIA ")
 
 
 def share_of(value: float | None, limit: float | None) -> float | None:
@@ -274,7 +279,7 @@ COLUMNS: Mapping[str, Column] = {
             lambda i: _value(fmt.celsius(i.gpu.readings.temperature_memory_c), "dim"),
         ),
         Column("nvlink", "nvl", 5, lambda i: _nvlink(i), "<"),
-        Column("name", "name", 10, lambda i: (i.gpu.name, "dim"), "<", flexible=14),
+        Column("name", "name", 10, lambda i: (short_name(i.gpu), "dim"), "<", flexible=14),
     )
 }  # fmt: skip
 
@@ -330,10 +335,34 @@ class GridPlan:
     lines: int = 0
 
 
-def plan_grid(count: int, width: int, height: int) -> GridPlan:
+def useless_columns(items: Sequence[GpuItem]) -> frozenset[str]:
+    """Columns that would say nothing: no GPU has such a value, or all have the same name."""
+    rows = [item.gpu.readings for item in items]
+    useless = {
+        key
+        for key, field_name in (
+            ("nvlink", "nvlink_links_total"),
+            ("temperature_memory", "temperature_memory_c"),
+            ("memory_busy", "utilization_memory_pct"),
+            ("memory_clock", "memory_clock_mhz"),
+        )
+        if all(getattr(readings, field_name) is None for readings in rows)
+    }
+    if len({item.gpu.name for item in items}) < 2:
+        useless.add("name")
+    return frozenset(useless)
+
+
+def plan_grid(
+    count: int, width: int, height: int, without: frozenset[str] = frozenset()
+) -> GridPlan:
     """Choose: one line a GPU, several lines side by side, or heat cells when nothing else fits.
 
-    `height` is what is there for GPU rows alone.
+    Args:
+        count: GPUs.
+        width: Cells.
+        height: Rows there are for GPUs alone.
+        without: Columns to leave out.
     """
     height = max(1, height)
     tiles = 1 if count <= height else -(-count // height)
@@ -341,15 +370,21 @@ def plan_grid(count: int, width: int, height: int) -> GridPlan:
     if tiles > 1 and tile_width < MIN_TILE_WIDTH:
         per_row = max(1, (width - 1) // HEAT_CELL)
         return GridPlan(0, HEAT_CELL, (), min(height, -(-count // per_row)))
-    return GridPlan(tiles, tile_width, fit_columns(tile_width), -(-count // tiles) if count else 0)
+    return GridPlan(
+        tiles, tile_width, fit_columns(tile_width, without), -(-count // tiles) if count else 0
+    )
 
 
-def fit_columns(width: int) -> tuple[tuple[Column, int], ...]:
+def fit_columns(
+    width: int, without: frozenset[str] = frozenset()
+) -> tuple[tuple[Column, int], ...]:
     """The columns that fit, most important first; what is left widens bar and text."""
     left = width - INDEX_WIDTH
     chosen = []
     for key in PRIORITY:
         column = COLUMNS[key]
+        if key in without:
+            continue
         if column.width + 1 <= left:
             chosen.append(key)
             left -= column.width + 1
@@ -476,3 +511,31 @@ def totals_row(totals: Totals, width: int, glyphs: Glyphs, *, stale: bool) -> Ro
     line.add("  mem ", dim).add(f"{used}/{total}G", value)
     line.add("  max ", dim).add(fmt.celsius(totals.hottest_c), value)
     return line.row(width, "bar-row")
+
+
+def host_row(snapshot: HostSnapshot, width: int, *, stale: bool) -> Row:
+    """The line of the host itself: CPU, load, memory, network, disks, how long it is up."""
+    readings = snapshot.readings
+    value, dim = ("stale", "stale") if stale else ("text", "dim")
+    line = Line().add("  host", "title")
+
+    def say(name: str, text: str, more: str = "") -> None:
+        if line.width + len(name) + len(text) + len(more) + 4 <= width:
+            line.add(f"  {name} ", dim).add(text, "faint" if text == fmt.ABSENT else value)
+            line.add(more, dim)
+
+    cores = "" if readings.cpu_count is None else f" of {readings.cpu_count}"
+    say("cpu", fmt.percent(readings.cpu_pct), cores)
+    say("load", fmt.decimal(readings.load_1m))
+    total = fmt.size(readings.memory_total_bytes)
+    say("mem", f"{fmt.size(readings.memory_used_bytes)}/{total}")
+    if readings.swap_used_bytes:
+        say("swap", fmt.size(readings.swap_used_bytes))
+    say("up", fmt.duration(readings.uptime_s))
+    say("net in", fmt.rate(readings.network_rx_bytes_per_s))
+    say("out", fmt.rate(readings.network_tx_bytes_per_s))
+    say("disk read", fmt.rate(readings.disk_read_bytes_per_s))
+    say("write", fmt.rate(readings.disk_write_bytes_per_s))
+    if readings.kernel:
+        say("kernel", readings.kernel)
+    return line.row(width)

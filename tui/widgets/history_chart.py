@@ -12,9 +12,9 @@ from math import ceil
 
 from backends.telemetry.history import Window
 from tui import format as fmt
-from tui.rows import Line, Row, text_row
+from tui.rows import Line, Row, Span, text_row
 from tui.themes import Look
-from tui.widgets.braille import curve, points_for
+from tui.widgets.braille import FULL, curve, points_for
 from tui.widgets.rows_view import RowsView
 
 WINDOW_NAMES = {
@@ -120,16 +120,34 @@ class HistoryChart(RowsView):
                 label = shown.scale(high)
             elif y == len(lines) - 1 and len(lines) > 1:
                 label = shown.scale(shown.low)
-            elif len(lines) >= 5 and y == len(lines) // 2:
+            elif len(lines) >= 5 and len(lines) % 2 and y == len(lines) // 2:
                 label = shown.scale(shown.low + (high - shown.low) * (1 - (y + 0.5) / len(lines)))
-            row = Line().cell(label, SCALE_WIDTH - 1, "dim", ">").add(" ").add(text, shown.token)
-            rows.append(row.row(width))
+            row = Line().cell(label, SCALE_WIDTH - 1, "dim", ">").add(" ")
+            rows.append(
+                row.extend(_two_tones(text, lines[y - 1] if y else "", shown.token)).row(width)
+            )
         return rows
 
 
+def _two_tones(text: str, above: str, token: str) -> list[Span]:
+    """The edge of the curve in its colour, what lies below it darker."""
+    spans: list[Span] = []
+    below = [
+        character in FULL and x < len(above) and above[x] != " " for x, character in enumerate(text)
+    ]
+    start = 0
+    for x in range(1, len(text) + 1):
+        if x == len(text) or below[x] is not below[start]:
+            spans.append((text[start:x], f"{token}-fill" if below[start] else token))
+            start = x
+    return spans
+
+
 def watts_scale(value: float) -> str:
-    """`600`, `5.6k`."""
-    return f"{value:.0f}" if value < 1000 else f"{value / 1000:.1f}k"
+    """`600`, `5.6k`, `154k`."""
+    if value < 1000:
+        return f"{value:.0f}"
+    return f"{value / 1000:.1f}k" if value < 99_950 else f"{value / 1000:.0f}k"
 
 
 def percent_scale(value: float) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from backends.model import HostSnapshot
 from tui.rows import Line, Row, Span
 from tui.themes import Look
-from tui.widgets.host_state import LINK_TOKENS, host_word, link_glyph
+from tui.widgets.host_state import host_glyph, host_word
 from tui.widgets.rows_view import RowsView
 
 
@@ -79,12 +79,12 @@ class HostBar(RowsView):
 
     def _tab(self, tab: HostTab) -> list[Span]:
         glyphs, snapshot = self.look.glyphs, tab.snapshot
-        state = snapshot.link.state
+        glyph, glyph_token = host_glyph(snapshot, glyphs)
         word, token = host_word(snapshot, self._now_s)
         current = snapshot.host == self._current
         spans: list[Span] = [
             (" ", "text"),
-            (link_glyph(state, glyphs) + " ", LINK_TOKENS.get(state, "accent")),
+            (glyph + " ", glyph_token),
             (snapshot.host, "active-tab" if current else "text"),
         ]
         if tab.production:

@@ -54,6 +54,14 @@ DRIVER_HINTS = {
 }
 
 
+def host_glyph(snapshot: HostSnapshot, glyphs: Glyphs) -> tuple[str, str]:
+    """One character for the state of a host, and its token."""
+    state, driver = snapshot.link.state, snapshot.driver
+    if state is LinkState.LIVE and driver is not None and driver.state is not DriverState.OK:
+        return glyphs.critical, "critical"
+    return link_glyph(state, glyphs), LINK_TOKENS.get(state, "accent")
+
+
 def link_glyph(state: LinkState, glyphs: Glyphs) -> str:
     """One character for a link state."""
     if state is LinkState.LIVE:

@@ -1,0 +1,191 @@
+"""Plans as TOML files: shipped ones and the user's, read and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from backends import paths
+from backends.bench.plan import (
+    Choice,
+    Closed,
+    Length,
+    LogNormal,
+    Normal,
+    Open,
+    Plan,
+    Trace,
+    Uniform,
+)
+from backends.bench.steps import many, unroll
+from backends.errors import ConfigError, UsageError
+
+SHIPPED: Final = Path(__file__).with_name("plans")
+MAX_STEPS: Final = 500
+MAX_STREAMS: Final = 20_000
+
+
+def available() -> dict[str, Path]:
+    """Plan names to their files; the user's own win over shipped ones of the same name."""
+    found = {path.stem: path for path in sorted(SHIPPED.glob("*.toml"))}
+    own = paths.config_file().parent / "plans"
+    found.update({path.stem: path for path in sorted(own.glob("*.toml"))})
+    return found
+
+
+def load(name_or_path: str) -> Plan:
+    """The plan of that name, or in that file.
+
+    Raises:
+        UsageError: There is no such plan.
+        ConfigError: The plan cannot be used; says where and why.
+    """
+    known = available()
+    path = known.get(name_or_path)
+    if path is None:
+        path = Path(name_or_path).expanduser()
+        if path.suffix != ".toml" or not path.is_file():
+            raise UsageError(
+                f"no plan is called {name_or_path!r}",
+                "there are: " + ", ".join(known),
+                "give one of these names, or the path of a .toml file",
+            )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the plan cannot be read: {error}", path=path) from error
+    return parse(text, path)
+
+
+def parse(text: str, path: Path | None = None) -> Plan:
+    """A plan from TOML, checked. Raises ConfigError."""
+    try:
+        plan = msgspec.toml.decode(text, type=Plan)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"the plan is not valid: {_readable(str(error))}",
+            path=path,
+            hint="docs/bench.md lists every key",
+        ) from error
+    except msgspec.DecodeError as error:
+        line = re.search(r"line (\d+)", str(error))
+        raise ConfigError(
+            f"the plan is no TOML: {error}", path=path, line=int(line[1]) if line else None
+        ) from error
+    if plan.name == "custom" and path is not None:
+        plan = msgspec.structs.replace(plan, name=path.stem)
+    if path is not None:
+        plan = _anchored(plan, path.parent)
+    check(plan, path)
+    return plan
+
+
+def check(plan: Plan, path: Path | None = None) -> None:
+    """Raise ConfigError if the parts of the plan don't fit together."""
+
+    def wrong(text: str, hint: str = "") -> ConfigError:
+        return ConfigError(f"the plan is not valid: {text}", path=path, hint=hint)
+
+    if not plan.steps:
+        raise wrong("it has no steps", "add a [[steps]] table")
+    if not plan.parts:
+        raise wrong("it has no parts", "add a [[parts]] table with input and output")
+    for number, step in enumerate(plan.steps, 1):
+        ends = [
+            name
+            for name in ("requests", "requests_per_stream", "duration_s")
+            if getattr(step, name, None) is not None
+        ]
+        if len(ends) > 1:
+            raise wrong(f"step {number} has {' and '.join(ends)}", "give one of them")
+        if isinstance(step, Closed) and max(many(step.concurrency)) > MAX_STREAMS:
+            raise wrong(f"step {number} has more than {MAX_STREAMS} streams")
+        if isinstance(step, Open) and (step.rate_end_per_s is None) != (step.ramp_s == 0):
+            raise wrong(
+                f"step {number}: a ramp needs both rate_end_per_s and ramp_s", "give both or none"
+            )
+        if isinstance(step, Open) and step.burstiness != 1.0 and step.arrivals != "gamma":
+            raise wrong(
+                f"step {number}: burstiness is for arrivals = 'gamma'",
+                f"it has arrivals = '{step.arrivals}'",
+            )
+    for part in plan.parts:
+        for what, length in (("input", part.input), ("output", part.output)):
+            _check_length(length, what, wrong)
+        prefix = part.prefix
+        if prefix is not None and isinstance(part.input, int) and prefix.tokens >= part.input:
+            raise wrong(
+                f"the prefix has {prefix.tokens} tokens and the input {part.input}",
+                "a prompt must be longer than its prefix",
+            )
+    if (plan.prompts == "dataset") != (plan.dataset is not None):
+        raise wrong("prompts = 'dataset' and dataset = FILE go together")
+    for name in ("stream", "messages", "prompt", "max_tokens", "stream_options"):
+        if name in plan.body:
+            raise wrong(f"body.{name} is set by the generator", "leave it out")
+    if len(unroll(plan)) > MAX_STEPS:
+        raise wrong(f"it unrolls to more than {MAX_STEPS} steps", "fewer steps or repetitions")
+
+
+def digest(plan: Plan) -> str:
+    """SHA-256 of what the plan does: name, description and file names left out."""
+    plain = msgspec.structs.replace(plan, name="", description="")
+    return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
+
+
+def to_toml(plan: Plan) -> str:
+    """The plan in full."""
+    plain = msgspec.to_builtins(plan)
+    return msgspec.toml.encode(_without_none(plain)).decode()
+
+
+def _anchored(plan: Plan, folder: Path) -> Plan:
+    """File names in a plan are relative to the plan's own file."""
+
+    def anchor(name: str) -> str:
+        path = Path(name).expanduser()
+        return str(path if path.is_absolute() else folder / path)
+
+    steps = tuple(
+        msgspec.structs.replace(step, file=anchor(step.file)) if isinstance(step, Trace) else step
+        for step in plan.steps
+    )
+    return msgspec.structs.replace(
+        plan,
+        steps=steps,
+        dataset=anchor(plan.dataset) if plan.dataset else None,
+        tokenizer=anchor(plan.tokenizer) if plan.tokenizer else None,
+    )
+
+
+def _check_length(length: Length, what: str, wrong: Callable[[str], ConfigError]) -> None:
+    if isinstance(length, Uniform) and length.low > length.high:
+        raise wrong(f"{what}: low is above high")
+    if isinstance(length, Normal | LogNormal) and length.high and length.low > length.high:
+        raise wrong(f"{what}: low is above high")
+    if isinstance(length, Choice):
+        if not length.values:
+            raise wrong(f"{what}: values is empty")
+        weights = length.weights
+        if weights is not None and (
+            len(weights) != len(length.values) or min(weights) < 0 or sum(weights) <= 0
+        ):
+            raise wrong(f"{what}: weights must be as many as values, and not all 0")
+
+
+def _without_none(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(item) for item in value]
+    return value
+
+
+def _readable(message: str) -> str:
+    """A decoder's message, its path in the plan's own words."""
+    return re.sub(r" - at `\$\.?([^`]*)`", r" (in \1)", message).replace("(in )", "")

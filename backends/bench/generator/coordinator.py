@@ -90,7 +90,12 @@ class Child:
 
 
 class Coordinator:
-    """Carries out a job."""
+    """Carries out a job.
+
+    Commands, one JSON object a line: `{"do": "stop"}` ends the run, `"skip"` the step, and
+    `"next"` begins a step when the job has `gate` set, so that the owner can do what it wants to
+    between steps, with no request in flight.
+    """
 
     def __init__(self, job: dict[str, object], commands: int, first: bytes, output: int) -> None:
         self._job = job
@@ -104,6 +109,7 @@ class Coordinator:
         self._next_progress = 0.0
         self._max_in_flight = 0
         self._skip = False
+        self._next = False
         self._epoch = 0
 
     def run(self) -> int:
@@ -239,9 +245,10 @@ class Coordinator:
         assert isinstance(load, dict)
         assert isinstance(warm, dict)
         assert isinstance(limits, dict)
-        pause_s = float(step.get("pause_s") or 0.0)  # type: ignore[arg-type]
-        if pause_s and number:
-            self._pump(lambda: self._skip, time.monotonic() + pause_s)
+        if self._job.get("gate"):
+            self._next = False
+            self._state("waiting")
+            self._pump(lambda: self._next, None)
         count = len(self._children)
         step["streams"] = _shares(int(load.get("concurrency") or 0), count)
         requests = step.pop("total_requests", None)
@@ -425,6 +432,8 @@ class Coordinator:
                 raise Stopped()
             if command == "skip":
                 self._skip = True
+            if command == "next":
+                self._next = True
 
     def _hear(self, child: Child, data: bytes) -> None:
         lines = (child.buffer + data).split(b"\n")

@@ -128,8 +128,8 @@ class Workload:
 
     `job` has `route`, `model`, `stream`, `seed`, `nonce`, `ignore_eos`, `extra` (body fields as
     they are), `usage` (ask for it), `continuous_usage`, `prompt` (how prompts are made) and
-    `parts` (the mix). The prompt is of kind `ids` (from `low` up to `high`), `words` (each one
-    token; `overhead` tokens are the chat template's) or `dataset` (`items`).
+    `parts` (the mix). The prompt is of kind `ids` (from `low` up to `high`), `words` (each
+    `per_item` tokens; `overhead` tokens are the chat template's) or `dataset` (`items`).
     """
 
     def __init__(self, job: dict[str, object]) -> None:
@@ -140,6 +140,7 @@ class Workload:
         assert isinstance(prompt, dict)
         self._kind = prompt["kind"]
         self._overhead = int(prompt.get("overhead") or 0)
+        self._per_item = float(prompt.get("per_item") or 1.0)
         self._parts: list[dict[str, object]] = job["parts"]  # type: ignore[assignment]
         self._weights = [float(part.get("weight") or 1.0) for part in self._parts]  # type: ignore[arg-type]
         self._items: list[dict[str, object]] = []
@@ -215,7 +216,7 @@ class Workload:
             asked_output = draw(part["output"], rng)  # type: ignore[arg-type]
         pool = self._pool
         assert pool is not None
-        left = max(1, asked_input - self._overhead)
+        left = max(1, round((asked_input - self._overhead) / self._per_item))
         pieces = []
         if entry is not None and len(entry) > 3:
             # A trace names the blocks of its prompts: equal names, equal tokens.

@@ -1,0 +1,516 @@
+"""From records of requests to the figures of a step.
+
+Definitions are those of `docs/bench.md`; nothing here does I/O. Latencies are of the requests
+that were sent while measuring and succeeded; rates are of the tokens that arrived in the window,
+whichever request they belong to.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from backends.bench.results import (
+    Goodput,
+    RequestRecord,
+    StepResult,
+    Summary,
+    Throughput,
+    TimeBlock,
+    TokenLedger,
+    TokenSource,
+)
+
+BIN_S: Final = 0.01
+"""Tokens are counted in bins of this width; windows begin and end on their edges."""
+MAX_BLOCKS: Final = 30
+MIN_BLOCK_S: Final = 1.0
+_SOURCES: Final = (TokenSource.USAGE, TokenSource.IDS, TokenSource.EVENTS)
+
+
+def summary(values: Iterable[float]) -> Summary | None:
+    """Exact percentiles, linear between neighbours (Hyndman and Fan's type 7); None of nothing."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    return Summary(
+        n=len(ordered),
+        mean=statistics.fmean(ordered),
+        stdev=statistics.stdev(ordered) if len(ordered) > 1 else 0.0,
+        min=ordered[0],
+        p50=percentile(ordered, 0.50),
+        p90=percentile(ordered, 0.90),
+        p95=percentile(ordered, 0.95),
+        p99=percentile(ordered, 0.99),
+        max=ordered[-1],
+    )
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """A percentile of values in ascending order."""
+    rank = share * (len(ordered) - 1)
+    low = math.floor(rank)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (rank - low)
+
+
+def counted_summary(counts: Mapping[int, float], unit: float) -> Summary | None:
+    """Likewise of counted whole values, each worth `unit`: exact to one of them.
+
+    Counts may be weights; percentiles are then those of the weighted distribution.
+    """
+    total = sum(counts.values())
+    if total <= 0:
+        return None
+    ordered = sorted(counts)
+    mean = sum(value * counts[value] for value in ordered) / total
+    variance = sum((value - mean) ** 2 * counts[value] for value in ordered) / total
+    shares = (0.50, 0.90, 0.95, 0.99)
+    found: list[int] = []
+    seen = 0.0
+    for value in ordered:
+        seen += counts[value]
+        while len(found) < len(shares) and seen > shares[len(found)] * (total - 1):
+            found.append(value)
+    found.extend([ordered[-1]] * (len(shares) - len(found)))
+    return Summary(
+        n=round(total),
+        mean=mean * unit,
+        stdev=math.sqrt(variance) * unit,
+        min=ordered[0] * unit,
+        p50=found[0] * unit,
+        p90=found[1] * unit,
+        p95=found[2] * unit,
+        p99=found[3] * unit,
+        max=ordered[-1] * unit,
+    )
+
+
+class StepMetrics:
+    """Gathers the records of one step and gives its figures.
+
+    Memory grows by some 150 bytes a request, and by nothing for a token.
+
+    Attributes:
+        all_output_tokens: Of every request, whatever its phase and its end.
+    """
+
+    def __init__(
+        self, *, closed: bool, goodput_limits_s: Mapping[str, float] | None = None
+    ) -> None:
+        self._closed = closed
+        self._limits = dict(goodput_limits_s or {})
+        self._gaps_us: Counter[int] = Counter()
+        self._itl_us: Counter[int] = Counter()
+        self._itl_known = True
+        self._bins: dict[int, float] = defaultdict(float)
+        self._partial: dict[int, float] = defaultdict(float)
+        self._failures: Counter[str] = Counter()
+        self._series: dict[str, array[float]] = {
+            name: array("d")
+            for name in (
+                "connect",
+                "queue",
+                "ttfb",
+                "ttft",
+                "ttfa",
+                "tpot",
+                "e2e",
+                "e2e_due",
+                "input",
+                "output",
+            )
+        }
+        # Of every request that succeeded, whatever its phase: first token, end, lengths, latencies.
+        self._done: list[tuple[float, float, int, int, float | None, float | None, float]] = []
+        self._slots: dict[tuple[int, int], tuple[float, float]] = {}
+        self.all_output_tokens = 0
+        self._sent = self._cancelled = self._failed = self._succeeded = self._good = 0
+        self._events = self._event_tokens = self._full_events = self._merged = 0
+        self._reasoning: int | None = None
+        self._worst = -1
+        self._usage = Counter[str]()
+        self._usage_missing = False
+        self._asked_input_missing = False
+        self._first_sent = math.inf
+        self._last_byte = -math.inf
+        self._last_measured_sent = -math.inf
+        self._first_measured_sent = math.inf
+        self._clocks: set[str] = set()
+
+    @property
+    def merged_share(self) -> float | None:
+        """Of the token events of streams read in full, those that shared a read."""
+        return self._merged / self._full_events if self._full_events else None
+
+    @property
+    def clocks(self) -> frozenset[str]:
+        """Every receive clock that was used."""
+        return frozenset(self._clocks)
+
+    def add(self, record: RequestRecord) -> None:
+        """Take a record."""
+        self._clocks.add(record.clock)
+        self.all_output_tokens += record.output_tokens or record.events
+        self._arrivals(record)
+        if record.sent_s is not None:
+            self._first_sent = min(self._first_sent, record.sent_s)
+        self._last_byte = max(self._last_byte, record.last_token_s or record.end_s)
+        if record.slot is not None:
+            key = (record.worker, record.slot)
+            ready = record.first_token_s or record.end_s
+            known = self._slots.get(key)
+            self._slots[key] = (
+                min(known[0], ready) if known else ready,
+                max(known[1], record.end_s) if known else record.end_s,
+            )
+        if record.ok:
+            inputs = record.asked_input if record.input_tokens is None else record.input_tokens
+            self._done.append(
+                (
+                    record.first_token_s or record.end_s,
+                    record.last_token_s or record.end_s,
+                    inputs or 0,
+                    record.output_tokens or 0,
+                    _ttft(record),
+                    tpot(record),
+                    _e2e(record),
+                )
+            )
+        if record.phase == "measure":
+            self._measured(record)
+
+    def _arrivals(self, record: RequestRecord) -> None:
+        """Tokens into bins, by when they arrived; an answer in one piece arrives at its end."""
+        tokens = record.output_tokens or 0
+        if not tokens:
+            return
+        bins = self._bins if record.ok else self._partial
+        if record.first_token_s is None:
+            bins[int((record.last_token_s or record.end_s) / BIN_S)] += tokens
+            return
+        shares = arrival_tokens(record)
+        at_us = round(record.first_token_s * 1e6)
+        width = round(BIN_S * 1e6)
+        bins[at_us // width] += shares[0]
+        for gap, share in zip(record.gaps_us, shares[1:], strict=True):
+            if record.drained and gap > width:
+                # Read late on purpose: its tokens came some time since the last read.
+                steps = -(-gap // width)
+                for part in range(steps):
+                    bins[(at_us + gap * (part + 1) // steps) // width] += share / steps
+            else:
+                bins[(at_us + gap) // width] += share
+            at_us += gap
+
+    def _measured(self, record: RequestRecord) -> None:
+        self._sent += 1
+        if record.sent_s is not None:
+            self._first_measured_sent = min(self._first_measured_sent, record.sent_s)
+            self._last_measured_sent = max(self._last_measured_sent, record.sent_s)
+        if record.cancelled:
+            self._cancelled += 1
+            return
+        if not record.ok:
+            self._failed += 1
+            self._failures[record.failure or "protocol"] += 1
+            return
+        self._succeeded += 1
+        assert record.sent_s is not None
+        series = self._series
+        ttft, token_s, e2e = _ttft(record), tpot(record), _e2e(record)
+        series["e2e"].append(e2e)
+        if ttft is not None:
+            series["ttft"].append(ttft)
+        if token_s is not None:
+            series["tpot"].append(token_s)
+        if record.connect_s is not None:
+            series["connect"].append(record.connect_s)
+        if record.first_byte_s is not None:
+            # The answer may begin before `send` has returned.
+            series["ttfb"].append(max(0.0, record.first_byte_s - record.sent_s))
+        if record.first_answer_s is not None:
+            series["ttfa"].append(record.first_answer_s - record.sent_s)
+        if not self._closed:
+            series["queue"].append(record.sent_s - record.due_s)
+            series["e2e_due"].append(e2e + record.sent_s - record.due_s)
+        if record.input_tokens is not None:
+            series["input"].append(record.input_tokens)
+        if record.output_tokens is not None:
+            series["output"].append(record.output_tokens)
+        if not record.drained and record.gaps_us:
+            self._gaps_us.update(record.gaps_us)
+            if record.tokens_known:
+                shares = record.arrival_tokens or (1,) * (len(record.gaps_us) + 1)
+                for gap, share in zip(record.gaps_us, shares[1:], strict=True):
+                    self._itl_us[round(gap / share)] += share
+            else:
+                self._itl_known = False
+        if not record.drained:
+            self._full_events += record.events
+            self._merged += record.merged
+        self._events += record.events
+        self._event_tokens += record.output_tokens or 0
+        if record.reasoning_tokens is not None:
+            self._reasoning = (self._reasoning or 0) + record.reasoning_tokens
+        if record.source is not None:
+            self._worst = max(self._worst, _SOURCES.index(record.source))
+        self._count(record)
+        if self._limits and self._meets(record, ttft, token_s, e2e):
+            self._good += 1
+
+    def _count(self, record: RequestRecord) -> None:
+        if record.asked_input is None:
+            self._asked_input_missing = True
+        self._usage["asked_input"] += record.asked_input or 0
+        self._usage["asked_output"] += record.asked_output or 0
+        self._usage["seen_output"] += (
+            sum(record.arrival_tokens) if record.arrival_tokens else record.events
+        )
+        if record.source is TokenSource.USAGE and record.input_tokens is not None:
+            self._usage["input"] += record.input_tokens
+            self._usage["output"] += record.output_tokens or 0
+        else:
+            self._usage_missing = True
+        if record.cached_tokens is not None:
+            self._usage["cached"] += record.cached_tokens
+            self._usage["cached_known"] += 1
+
+    def _meets(
+        self, record: RequestRecord, ttft: float | None, token_s: float | None, e2e: float
+    ) -> bool:
+        values = {
+            "ttft": ttft,
+            "tpot": token_s,
+            "e2e": e2e,
+            "gap_max": max(record.gaps_us) / 1e6 if record.gaps_us else None,
+        }
+        # What an answer of one token cannot have (tpot, gaps) it cannot fail either.
+        return all(
+            (value := values[name]) is None or value <= limit
+            for name, limit in self._limits.items()
+        )
+
+    # --- windows --------------------------------------------------------------------------
+
+    def steady_window(self, measure_s: float, warmed: bool) -> tuple[float, float] | None:
+        """When all slots were busy, on bin edges; None when there was no such time.
+
+        A closed loop: from the beginning of measuring, or, without a warm-up, from when every
+        slot has had its first token; until the first slot has nothing more to send. An open
+        loop: from the beginning of measuring to the last request sent.
+        """
+        if self._closed:
+            if not self._slots:
+                return None
+            start = measure_s
+            if not warmed:
+                start = max(first for first, _ in self._slots.values())
+            end = min(last for _, last in self._slots.values())
+        else:
+            start = measure_s
+            end = self._last_measured_sent
+        if not math.isfinite(end):
+            return None
+        start = math.ceil(start / BIN_S - 1e-6) * BIN_S
+        end = math.floor(end / BIN_S + 1e-6) * BIN_S
+        return (start, end) if end - start >= 2 * BIN_S else None
+
+    def throughput(self, start_s: float, end_s: float) -> Throughput:
+        """Rates of what succeeded between two times.
+
+        Output tokens count where they arrived; input tokens where the prompt was done, at the
+        first token; a request where it ended.
+        """
+        seconds = max(end_s - start_s, 1e-9)
+        first, last = round(start_s / BIN_S), round(end_s / BIN_S)
+        output = round(sum(n for place, n in self._bins.items() if first <= place < last))
+        requests = sum(1 for done in self._done if start_s <= done[1] < end_s)
+        inputs = sum(done[2] for done in self._done if start_s <= done[0] < end_s)
+        return Throughput(
+            start_s=round(start_s, 6),
+            end_s=round(end_s, 6),
+            requests=requests,
+            input_tokens=inputs,
+            output_tokens=output,
+            requests_per_s=requests / seconds,
+            output_tokens_per_s=output / seconds,
+            total_tokens_per_s=(inputs + output) / seconds,
+        )
+
+    def blocks(self, start_s: float, end_s: float) -> tuple[TimeBlock, ...]:
+        """The steady window in slices of equal width, at least a second each."""
+        count = int(min(MAX_BLOCKS, (end_s - start_s) / MIN_BLOCK_S))
+        if count < 2:
+            return ()
+        edges = [round((start_s + (end_s - start_s) * i / count) / BIN_S) for i in range(count + 1)]
+        tokens = [0.0] * count
+        inputs = [0] * count
+        ended: list[list[tuple[float | None, float | None, float]]] = [[] for _ in range(count)]
+        width = (edges[-1] - edges[0]) / count
+
+        def block_of(place: float) -> int | None:
+            if not edges[0] <= place < edges[-1]:
+                return None
+            guess = min(int((place - edges[0]) / width), count - 1)
+            if place < edges[guess]:
+                return guess - 1
+            return guess + 1 if place >= edges[guess + 1] else guess
+
+        for place, amount in self._bins.items():
+            if (block := block_of(place)) is not None:
+                tokens[block] += amount
+        for first, last, input_tokens, _, ttft, token_s, e2e in self._done:
+            if (block := block_of(first / BIN_S)) is not None:
+                inputs[block] += input_tokens
+            if (block := block_of(last / BIN_S)) is not None:
+                ended[block].append((ttft, token_s, e2e))
+        return tuple(
+            TimeBlock(
+                start_s=round(edges[i] * BIN_S, 6),
+                end_s=round(edges[i + 1] * BIN_S, 6),
+                requests=len(ended[i]),
+                input_tokens=inputs[i],
+                output_tokens=round(tokens[i]),
+                ttft_s=_mean(row[0] for row in ended[i]),
+                ttft_p99_s=_p99([row[0] for row in ended[i] if row[0] is not None]),
+                tpot_s=_mean(row[1] for row in ended[i]),
+                e2e_s=_mean(row[2] for row in ended[i]),
+            )
+            for i in range(count)
+        )
+
+    def result(self, step: StepResult, measure_s: float, warmed: bool) -> StepResult:
+        """`step` with every figure that comes from the records."""
+        series = self._series
+        window = self.steady_window(measure_s, warmed)
+        whole = None
+        if self._done and self._last_byte > self._first_sent:
+            whole = self.throughput(self._first_sent, self._last_byte + BIN_S)
+            seconds = self._last_byte - self._first_sent
+            whole = msgspec.structs.replace(
+                whole,
+                end_s=round(self._last_byte, 6),
+                requests_per_s=whole.requests / seconds,
+                output_tokens_per_s=whole.output_tokens / seconds,
+                total_tokens_per_s=(whole.input_tokens + whole.output_tokens) / seconds,
+            )
+        goodput = None
+        if self._limits:
+            span = max(self._last_byte - self._first_measured_sent, 1e-9)
+            goodput = Goodput(
+                limits_s=self._limits,
+                good=self._good,
+                of=self._succeeded + self._failed,
+                requests_per_s=self._good / span if self._good else 0.0,
+            )
+        return msgspec.structs.replace(
+            step,
+            sent=self._sent,
+            succeeded=self._succeeded,
+            failed=self._failed,
+            cancelled=self._cancelled,
+            failures=dict(self._failures),
+            steady=self.throughput(*window) if window else None,
+            whole=whole,
+            goodput=goodput,
+            connect_s=summary(series["connect"]),
+            queue_s=summary(series["queue"]),
+            ttfb_s=summary(series["ttfb"]),
+            ttft_s=summary(series["ttft"]),
+            ttfa_s=summary(series["ttfa"]),
+            gap_s=counted_summary(self._gaps_us, 1e-6),
+            itl_s=counted_summary(self._itl_us, 1e-6) if self._itl_known else None,
+            tpot_s=summary(series["tpot"]),
+            e2e_s=summary(series["e2e"]),
+            e2e_due_s=summary(series["e2e_due"]),
+            input_length=summary(series["input"]),
+            output_length=summary(series["output"]),
+            reasoning_tokens=self._reasoning,
+            token_source=_SOURCES[self._worst] if self._worst >= 0 else None,
+            events=self._events,
+            tokens_per_event=self._event_tokens / self._events if self._events else None,
+            blocks=self.blocks(*window) if window else (),
+            ledger=self.ledger(),
+        )
+
+    def ledger(self) -> TokenLedger:
+        """The client's side of the ledger: asked, reported by `usage`, seen in events."""
+        if not self._succeeded:
+            return TokenLedger()
+        usage = self._usage
+        remarks = []
+        if not self._usage_missing:
+            for name, asked, got in (
+                ("input", usage["asked_input"], usage["input"]),
+                ("seen output", usage["seen_output"], usage["output"]),
+            ):
+                if name == "input" and self._asked_input_missing:
+                    continue
+                if asked and abs(got - asked) > 0.01 * asked and name == "input":
+                    remarks.append(f"{got} input tokens by usage, {asked} asked for")
+        return TokenLedger(
+            asked_input=None if self._asked_input_missing else usage["asked_input"],
+            asked_output=usage["asked_output"],
+            usage_input=None if self._usage_missing else usage["input"],
+            usage_output=None if self._usage_missing else usage["output"],
+            usage_cached_input=usage["cached"] if usage["cached_known"] else None,
+            seen_output=usage["seen_output"],
+            remarks=tuple(remarks),
+        )
+
+
+def arrival_tokens(record: RequestRecord) -> list[float]:
+    """Tokens of each arrival; shared out by events where they are not known."""
+    arrivals = len(record.gaps_us) + 1
+    counts = list(record.arrival_tokens or (1,) * arrivals)
+    tokens = record.output_tokens or 0
+    counted = sum(counts)
+    if record.tokens_known or counted in (0, tokens):
+        # At most one is missing: the end of the sequence, which has no event of its own.
+        shares: list[float] = list(counts)
+        shares[-1] += tokens - counted if record.tokens_known else 0
+        return shares
+    return [count * tokens / counted for count in counts]
+
+
+def tpot(record: RequestRecord) -> float | None:
+    """Time per output token, without those of the first event; None of fewer than two events.
+
+    (last - first token event) / (n - tokens of the first event). Where the tokens of an event
+    are not known, those of the first are taken to be its share.
+    """
+    first, last = record.first_token_s, record.last_token_s
+    if not record.ok or not record.gaps_us or first is None or last is None:
+        return None
+    shares = arrival_tokens(record)
+    rest = (record.output_tokens or 0) - shares[0]
+    if rest <= 0:
+        return None
+    return (last - first) / rest
+
+
+def _ttft(record: RequestRecord) -> float | None:
+    if record.first_token_s is None or record.sent_s is None:
+        return None
+    return record.first_token_s - record.sent_s
+
+
+def _e2e(record: RequestRecord) -> float:
+    begun = record.sent_s if record.sent_s is not None else record.due_s
+    return (record.last_token_s or record.end_s) - begun
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _p99(values: list[float]) -> float | None:
+    return percentile(sorted(values), 0.99) if values else None

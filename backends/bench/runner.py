@@ -1,0 +1,581 @@
+"""A run from beginning to end: owns the generator, gathers its records, gives the result."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import platform
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from backends.bench import job as jobs
+from backends.bench import planfile, preflight, servermetrics
+from backends.bench.endpoint import Endpoint, Fetch
+from backends.bench.generator import VERSION
+from backends.bench.identify import FLUSH, Server, identify
+from backends.bench.metrics import StepMetrics
+from backends.bench.plan import Plan
+from backends.bench.process import Generator
+from backends.bench.prompts import Requests, prepare
+from backends.bench.results import (
+    ClientHealth,
+    ClientPlace,
+    Environment,
+    Finding,
+    PlanEcho,
+    ReceiveClock,
+    RequestRecord,
+    RunResult,
+    RunStatus,
+    Severity,
+    StepResult,
+    Target,
+)
+from backends.bench.sink import Sink
+from backends.bench.steps import StepSpec, unroll
+from backends.errors import RoomError
+from backends.text import clean
+
+FOREIGN_SHARE: Final = 0.01
+"""More of the server's tokens than this from elsewhere is said."""
+SETTLE_S: Final = 0.3
+"""What a server gets to bring its counters up to date."""
+SLICE: Final = 400
+"""Records decoded before the event loop gets its turn: some 5 ms."""
+LIMITED_SHARE: Final = 0.05
+"""A step is invalid when the client held it back for longer than this part of it."""
+
+_RECORD: Final = msgspec.json.Decoder(RequestRecord)
+_MARK: Final = b'"t":"request"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a step is going; four times a second.
+
+    Attributes:
+        step: Position among all steps of the run.
+        of: Number of steps.
+        label: The step in words.
+        phase: `prepare`, `warmup`, `measure` or `cooldown`.
+        at_s: Seconds since the run began.
+        output_tokens_per_s: Of the last second; likewise the other rates.
+        ttft_s: Median of those of the last quarter of a second, or None without any.
+        e2e_s: Likewise.
+        limited: Why the client is holding the load back just now, if it is.
+    """
+
+    step: int
+    of: int
+    label: str
+    phase: str
+    at_s: float
+    in_flight: int
+    sent: int
+    succeeded: int
+    failed: int
+    output_tokens: int
+    input_tokens: int
+    output_tokens_per_s: float
+    total_tokens_per_s: float
+    requests_per_s: float
+    ttft_s: float | None
+    e2e_s: float | None
+    limited: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnded:
+    """A step is over, with its figures."""
+
+    result: StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """Something was found out."""
+
+    finding: Finding
+
+
+Event = Progress | StepEnded | Noticed
+Listener = Callable[[Event], None]
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A run that is ready to start: what was found out before it."""
+
+    plan: Plan
+    endpoint: Endpoint
+    server: Server
+    requests: Requests
+    steps: list[StepSpec]
+    findings: list[Finding] = field(default_factory=list)
+
+
+async def prepare_run(
+    plan: Plan, endpoint: Endpoint, fetch: Fetch, room: preflight.Room | None = None
+) -> Prepared:
+    """Ask the server what it is, settle the prompts, check the room. Raises RoomError.
+
+    `room` is that of the machine that will send the load; this one unless given.
+    """
+    server = await identify(fetch)
+    findings: list[Finding] = []
+    path = preflight.ready_path(server)
+    if path is not None:
+        reply = await fetch("GET", path, timeout_s=10.0)
+        if not reply.ok:
+            findings.append(preflight.not_ready(path, reply.status))
+    sampler = servermetrics.Sampler(fetch, time.monotonic)
+    if await sampler.once() is not None:
+        await asyncio.sleep(1.0)
+        await sampler.once()
+    findings.extend(preflight.idle(sampler.readings, sampler.error))
+    steps = unroll(plan)
+    findings.extend(preflight.client_room(room or preflight.local_room(), steps))
+    findings.extend(preflight.fits(plan, server))
+    requests = await prepare(plan, server, fetch)
+    findings.extend(
+        Finding(key="requests", severity=Severity.INFO, text=note) for note in requests.notes
+    )
+    return Prepared(plan, endpoint, server, requests, steps, findings)
+
+
+class Run:
+    """One run. `execute` carries it out; `stop` ends it early, keeping what was measured."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        generator: Generator,
+        fetch: Fetch,
+        *,
+        listener: Listener = lambda event: None,
+        samples: Path | None = None,
+        environment: Environment | None = None,
+        profile: str | None = None,
+        nonce: str | None = None,
+    ) -> None:
+        self._prepared = prepared
+        self._generator = generator
+        self._fetch = fetch
+        self._listener = listener
+        self._environment = environment or Environment()
+        self._profile = profile
+        self._nonce = nonce
+        self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+        self._sink = Sink(samples) if samples is not None else None
+        self._sink_told = False
+        self._findings = list(prepared.findings)
+        self._results: list[StepResult] = []
+        self._metrics: dict[int, StepMetrics] = {}
+        self._states: dict[int, dict[str, float]] = {}
+        self._rates: list[tuple[float, int, int, int]] = []
+        self._sampler = servermetrics.Sampler(fetch, time.monotonic)
+        self._began_s = 0.0
+        self._begin: dict[str, object] = {}
+        self._end: dict[str, object] | None = None
+        self._stopping = asyncio.Event()
+        self._quiet: servermetrics.Reading | None = None
+        self._after: servermetrics.Reading | None = None
+        self._cache_told = False
+
+    def stop(self) -> None:
+        """Stop sending and end all requests at once; `execute` then gives what there is."""
+        self._stopping.set()
+
+    async def execute(self) -> RunResult:
+        """Carry the run out. Raises GeneratorFailed only if it cannot even be started.
+
+        When cancelled, everything is ended before the cancellation goes on.
+        """
+        started = datetime.now(UTC)
+        prepared = self._prepared
+        job = jobs.build(
+            prepared.plan,
+            prepared.steps,
+            prepared.endpoint,
+            prepared.server,
+            prepared.requests,
+            nonce=self._nonce,
+        )
+        error: str | None = None
+        words = ""
+        try:
+            await self._generator.start(jobs.encode(job))
+            self._sampler.start()
+            watch = asyncio.create_task(self._watch_stop(), name="bench stop")
+            try:
+                async for batch in self._generator.lines():
+                    await self._take(batch)
+                    self._report_sink()
+            except RoomError as failure:
+                error = str(failure)
+            finally:
+                watch.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await watch
+        finally:
+            await self._sampler.stop()
+            words = await self._generator.end()
+            if self._sink is not None:
+                self._sink.close()
+        self._report_sink()
+        return self._result(started, error, words)
+
+    async def _watch_stop(self) -> None:
+        await self._stopping.wait()
+        await self._generator.command(b'{"do":"stop"}\n')
+
+    # --- what the generator says ----------------------------------------------------------
+
+    async def _take(self, batch: bytes) -> None:
+        lines = batch.split(b"\n")
+        records = []
+        for count, line in enumerate(lines, 1):
+            if line.endswith(_MARK):
+                records.append(line)
+                self._record(line)
+            elif line:
+                message = json.loads(line)
+                if isinstance(message, dict):
+                    await self._message(message)
+            if count % SLICE == 0:
+                await asyncio.sleep(0)
+        if self._sink is not None and records:
+            self._sink.write(b"\n".join(records) + b"\n")
+            await self._sink.sync()
+
+    def _record(self, line: bytes) -> None:
+        record = _RECORD.decode(line)
+        metrics = self._metrics.get(record.step)
+        if metrics is None:
+            step = self._prepared.steps[record.step]
+            goodput = self._prepared.plan.goodput
+            metrics = StepMetrics(
+                closed=step.concurrency is not None,
+                goodput_limits_s=goodput.limits() if goodput is not None else None,
+            )
+            self._metrics[record.step] = metrics
+        metrics.add(record)
+
+    async def _message(self, message: dict[str, object]) -> None:
+        kind = message.get("t")
+        if kind == "begin":
+            self._begin = message
+            self._began_s = time.monotonic()
+        elif kind == "state":
+            number = _int(message.get("step"))
+            state = str(message.get("state"))
+            self._states.setdefault(number, {})[state] = _float(message.get("at_s"))
+            if state == "waiting":
+                await self._between_steps(number)
+        elif kind == "progress":
+            self._progress(message)
+        elif kind == "step_end":
+            await self._step_end(message)
+        elif kind == "end":
+            self._end = message
+
+    def _progress(self, message: dict[str, object]) -> None:
+        number = _int(message.get("step"))
+        at_s = _float(message.get("at_s"))
+        output, inputs = _int(message.get("output_tokens")), _int(message.get("input_tokens"))
+        done = _int(message.get("succeeded"))
+        self._rates = [row for row in self._rates if row[0] > at_s - 1.05][-8:]
+        self._rates.append((at_s, output, inputs, done))
+        first = self._rates[0]
+        seconds = max(at_s - first[0], 1e-9)
+        known = len(self._rates) > 1
+        limited = message.get("limited")
+        self._listener(
+            Progress(
+                step=number,
+                of=len(self._prepared.steps),
+                label=self._prepared.steps[number].label,
+                phase=str(message.get("phase")),
+                at_s=at_s,
+                in_flight=_int(message.get("in_flight")),
+                sent=_int(message.get("sent")),
+                succeeded=done,
+                failed=_int(message.get("failed")),
+                output_tokens=output,
+                input_tokens=inputs,
+                output_tokens_per_s=(output - first[1]) / seconds if known else 0.0,
+                total_tokens_per_s=(output + inputs - first[1] - first[2]) / seconds
+                if known
+                else 0.0,
+                requests_per_s=(done - first[3]) / seconds if known else 0.0,
+                ttft_s=_maybe(message.get("ttft_s")),
+                e2e_s=_maybe(message.get("e2e_s")),
+                limited=tuple(map(str, limited)) if isinstance(limited, list) else (),
+            )
+        )
+
+    async def _between_steps(self, number: int) -> None:
+        """Nothing is in flight: the time to empty caches and to read counters."""
+        self._rates = []
+        await self._flush_cache()
+        if number:
+            await asyncio.sleep(self._prepared.plan.pause_s)
+        self._quiet = await self._sampler.once()
+        await self._generator.command(b'{"do":"next"}\n')
+
+    async def _step_end(self, message: dict[str, object]) -> None:
+        self._after = None
+        if self._quiet is not None:
+            await asyncio.sleep(SETTLE_S)
+            self._after = await self._sampler.once()
+        number = _int(message.get("number"))
+        result = self._step_result(number, message)
+        self._results.append(result)
+        self._listener(StepEnded(result))
+
+    def _step_result(self, number: int, message: dict[str, object]) -> StepResult:
+        step = self._prepared.steps[number]
+        start_s = _float(message.get("start_s"))
+        measure_s = _float(message.get("measure_s"))
+        end_s = _float(message.get("end_s"))
+        steady = message.get("steady")
+        load: dict[str, str | int | float | bool | None] = {
+            k: v for k, v in step.load.items() if isinstance(v, str | int | float)
+        }
+        metrics = self._metrics.pop(number, None)
+        result = StepResult(
+            index=step.index,
+            repetition=step.repetition,
+            label=step.label,
+            load=load,
+            concurrency=step.concurrency,
+            rate_per_s=step.rate_per_s,
+            start_s=start_s,
+            end_s=end_s,
+            warm_up_s=max(0.0, measure_s - start_s),
+            warm_up_steady=steady if isinstance(steady, bool) else None,
+            max_in_flight=_int(message.get("max_in_flight")),
+            sampled_streams=_int(message.get("sample")) or None,
+            client=_client(message, metrics, end_s - start_s),
+        )
+        warmed = self._prepared.plan.warm_up is not None
+        if metrics is not None:
+            result = metrics.result(result, measure_s, warmed)
+        ours = metrics.all_output_tokens if metrics is not None else 0.0
+        result = self._with_server(result, start_s, end_s, ours)
+        self._judge(result, message)
+        return result
+
+    def _with_server(
+        self, result: StepResult, start_s: float, end_s: float, ours: float
+    ) -> StepResult:
+        """The step with the server's own metrics, and the ledger's third column.
+
+        `ours` is every output token that any request of the step received, warm-up and failures
+        included: what the server counts beyond that is somebody else's.
+        """
+        readings = self._sampler.between(self._began_s + start_s, self._began_s + end_s)
+        window = servermetrics.window(readings)
+        if window is None:
+            return result
+        ledger = result.ledger
+        if self._quiet is not None and self._after is not None:
+            pair = (self._quiet, self._after)
+            made = servermetrics.difference(pair, "output_tokens")
+            read = servermetrics.difference(pair, "input_tokens")
+            surplus = None
+            if made is not None:
+                surplus = max(0.0, made - ours) / made if made else 0.0
+            ledger = msgspec.structs.replace(
+                ledger,
+                server_input=None if read is None else round(read),
+                server_output=None if made is None else round(made),
+                foreign_output_share=surplus,
+            )
+        return msgspec.structs.replace(
+            result, ledger=ledger, server=window, bound=servermetrics.bound(window)
+        )
+
+    def _judge(self, result: StepResult, message: dict[str, object]) -> None:
+        position = len(self._results)
+        for reason in result.client.reasons if not result.client.valid else ():
+            self._notice("client_limited", Severity.ERROR, reason, position)
+        aborted = message.get("aborted")
+        if aborted and aborted != "skipped":
+            self._notice("aborted", Severity.ERROR, clean(str(aborted)), position)
+        if result.warm_up_steady is False:
+            self._notice(
+                "not_steady",
+                Severity.WARNING,
+                f"the warm-up of {result.label} ended after {result.warm_up_s:.0f} s without the "
+                "figures coming to rest",
+                position,
+            )
+        share = result.ledger.foreign_output_share
+        if share is not None and share > FOREIGN_SHARE and not result.cancelled:
+            self._notice(
+                "foreign_load",
+                Severity.ERROR,
+                f"{share:.1%} of the server's output tokens during {result.label} were not ours",
+                position,
+            )
+        for remark in result.ledger.remarks:
+            self._notice("ledger", Severity.WARNING, remark, position)
+
+    def _notice(self, key: str, severity: Severity, text: str, step: int | None = None) -> None:
+        finding = Finding(key=key, severity=severity, text=text, step=step)
+        self._findings.append(finding)
+        self._listener(Noticed(finding))
+
+    def _report_sink(self) -> None:
+        sink = self._sink
+        if sink is not None and sink.error is not None and not self._sink_told:
+            self._sink_told = True
+            self._notice(
+                "samples_lost",
+                Severity.ERROR,
+                f"the samples cannot be written, the run goes on without them: {sink.error}",
+            )
+
+    # --- before and after -----------------------------------------------------------------
+
+    async def _flush_cache(self) -> None:
+        flush = FLUSH.get(self._prepared.server.engine)
+        if not self._prepared.plan.flush_cache or flush is None:
+            return
+        try:
+            reply = await self._fetch(*flush, timeout_s=30.0)
+            words = "" if reply.ok else f"{flush[1]} answers with {reply.status}"
+        except RoomError as error:
+            words = str(error)
+        if words and not self._cache_told:
+            self._cache_told = True
+            self._notice(
+                "cache_not_flushed",
+                Severity.INFO,
+                f"the prefix cache was not emptied ({words}); prompts are new in every step "
+                "all the same",
+            )
+
+    def _result(self, started: datetime, error: str | None, words: str) -> RunResult:
+        prepared = self._prepared
+        end = self._end
+        if end is None:
+            status = RunStatus.STOPPED if self._stopping.is_set() else RunStatus.BROKEN
+            if status is RunStatus.BROKEN:
+                error = error or "the load generator died"
+                error += f": {words}" if words else ""
+        else:
+            status = RunStatus(str(end.get("status")))
+            if status is RunStatus.BROKEN:
+                error = clean(str(end.get("error"))) + (f": {words}" if words else "")
+        # What a step had gathered when the run was ended is kept, without a verdict.
+        for number in sorted(self._metrics):
+            states = self._states.get(number, {})
+            start_s = states.get("warmup", states.get("measure", 0.0))
+            message: dict[str, object] = {
+                "start_s": start_s,
+                "measure_s": states.get("measure", start_s),
+                "end_s": max(states.values(), default=start_s),
+                "aborted": "skipped",
+                "partial": True,
+            }
+            if "measure" in states:
+                self._results.append(self._step_result(number, message))
+        return RunResult(
+            run_id=self.run_id,
+            started_utc=started,
+            ended_utc=datetime.now(UTC),
+            status=status,
+            plan=PlanEcho(
+                name=prepared.plan.name,
+                toml=planfile.to_toml(prepared.plan),
+                digest=planfile.digest(prepared.plan),
+                seed=prepared.plan.seed,
+                prompt_source=prepared.requests.source,
+                workload_digest=prepared.requests.digest,
+            ),
+            target=Target(
+                url=prepared.endpoint.url,
+                engine=prepared.server.engine,
+                engine_version=prepared.server.version,
+                model=prepared.server.model,
+                route=prepared.requests.route,
+                streaming=prepared.plan.streaming,
+                tls=prepared.endpoint.tls,
+                profile=self._profile,
+            ),
+            client=self._place(),
+            environment=self._with_config(),
+            findings=tuple(self._findings),
+            steps=tuple(self._results),
+            error=error,
+        )
+
+    def _place(self) -> ClientPlace:
+        room = self._begin.get("room")
+        return ClientPlace(
+            where=self._generator.where,
+            hostname=clean(str(self._begin.get("hostname") or socket.gethostname()), 200),
+            python=clean(str(self._begin.get("python") or platform.python_version()), 50),
+            generator=VERSION,
+            cpus=_int(room.get("cpus")) or None if isinstance(room, dict) else None,
+        )
+
+    def _with_config(self) -> Environment:
+        config = self._prepared.server.config
+        if not config or self._environment.effective_config:
+            return self._environment
+        return msgspec.structs.replace(self._environment, effective_config=config)
+
+
+def _client(
+    message: dict[str, object], metrics: StepMetrics | None, seconds: float
+) -> ClientHealth:
+    reasons = message.get("reasons")
+    limited_s = _float(message.get("limited_s"))
+    lag, late = message.get("receive_lag_s"), message.get("send_late_s")
+    lag = lag if isinstance(lag, list) and len(lag) == 3 else [None] * 3
+    late = late if isinstance(late, list) and len(late) == 3 else [None] * 3
+    clocks = metrics.clocks if metrics is not None else frozenset()
+    wait = message.get("run_queue_wait_s")
+    rss = message.get("max_rss_bytes")
+    return ClientHealth(
+        valid=limited_s <= LIMITED_SHARE * max(seconds, 1e-9) and not message.get("partial"),
+        reasons=tuple(map(str, reasons)) if isinstance(reasons, list) else (),
+        workers=_int(message.get("workers")) or 1,
+        cpu_s=_float(message.get("cpu_s")),
+        cpu_share=_float(message.get("cpu_share")),
+        run_queue_wait_s=_maybe(wait),
+        max_rss_bytes=_int(rss) if rss is not None else None,
+        receive_lag_p50_s=_maybe(lag[0]),
+        receive_lag_p99_s=_maybe(lag[1]),
+        receive_lag_max_s=_maybe(lag[2]),
+        send_late_p50_s=_maybe(late[0]),
+        send_late_p99_s=_maybe(late[1]),
+        send_late_max_s=_maybe(late[2]),
+        limited_s=limited_s,
+        merged_share=metrics.merged_share if metrics is not None else None,
+        clock=ReceiveClock(next(iter(clocks))) if len(clocks) == 1 else ReceiveClock.MIXED,
+    )
+
+
+def _int(value: object) -> int:
+    return int(value) if isinstance(value, int | float) else 0
+
+
+def _float(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _maybe(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

@@ -10,7 +10,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -124,13 +124,21 @@ class Prepared:
 
 
 async def prepare_run(
-    plan: Plan, endpoint: Endpoint, fetch: Fetch, room: preflight.Room | None = None
+    plan: Plan,
+    endpoint: Endpoint,
+    fetch: Fetch,
+    *,
+    model: str | None = None,
+    room: preflight.Room | None = None,
 ) -> Prepared:
     """Ask the server what it is, settle the prompts, check the room. Raises RoomError.
 
-    `room` is that of the machine that will send the load; this one unless given.
+    `model` is the name to ask for instead of the server's first; `room` that of the machine that
+    will send the load, this one unless given.
     """
     server = await identify(fetch)
+    if model is not None:
+        server = replace(server, model=model)
     findings: list[Finding] = []
     path = preflight.ready_path(server)
     if path is not None:
@@ -153,7 +161,10 @@ async def prepare_run(
 
 
 class Run:
-    """One run. `execute` carries it out; `stop` ends it early, keeping what was measured."""
+    """One run. `execute` carries it out; `stop` ends it early, keeping what was measured.
+
+    With a `folder`, every request's record is appended to `RUN_ID.jsonl` in it as it comes.
+    """
 
     def __init__(
         self,
@@ -162,7 +173,7 @@ class Run:
         fetch: Fetch,
         *,
         listener: Listener = lambda event: None,
-        samples: Path | None = None,
+        folder: Path | None = None,
         environment: Environment | None = None,
         profile: str | None = None,
         nonce: str | None = None,
@@ -175,7 +186,7 @@ class Run:
         self._profile = profile
         self._nonce = nonce
         self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-        self._sink = Sink(samples) if samples is not None else None
+        self._sink = Sink(folder / f"{self.run_id}.jsonl") if folder is not None else None
         self._sink_told = False
         self._findings = list(prepared.findings)
         self._results: list[StepResult] = []

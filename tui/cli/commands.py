@@ -21,6 +21,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("config", "tui.cli.config", "check, write or find the configuration"),
     Command("completion", "tui.cli.completion", "print a completion script for bash, zsh or fish"),
     Command("roofline", "tui.cli.roofline", "what a model could do on given cards; no host"),
+    Command("bench", "tui.cli.bench", "measure how fast a server serves"),
     Command("diagnose", "tui.cli.diagnose", "say what a server's log shows: ready, failed and why"),
 )
 

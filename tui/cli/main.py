@@ -29,6 +29,10 @@ def main(argv: Sequence[str]) -> int:
     if argv and argv[0] in ("-h", "--help"):
         print(overview())
         return 0
+    # Commands of two words (`bench list`) are entries of the table like any other.
+    command = find(" ".join(argv[:2])) if len(argv) > 1 else None
+    if command is not None:
+        return run_command(command, argv[2:])
     command = find(argv[0]) if argv else None
     if command is None:
         # The first word is a host, or an option of the room.

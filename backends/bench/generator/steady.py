@@ -18,7 +18,7 @@ class SteadyCheck:
     """
 
     def __init__(self, block: int) -> None:
-        self._size = max(4, block)
+        self._size = max(2, block)
         self._ttft: list[float] = []
         self._tpot: list[float] = []
         self._medians: list[tuple[float, float]] = []

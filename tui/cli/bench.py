@@ -1,0 +1,289 @@
+"""`gpuroom bench`: offer a plan's load to a server and say how fast it serves."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from backends import paths
+from backends.bench import endpoint, planfile
+from backends.bench.plan import Closed, Open, Plan, Trace
+from backends.bench.preflight import refuses
+from backends.bench.process import LocalGenerator
+from backends.bench.results import RunResult, RunStatus, Severity, to_json
+from backends.bench.runner import Event, Noticed, Prepared, Progress, Run, prepare_run
+from backends.errors import RoomError, UsageError
+from backends.storage.atomic import write_bytes
+from tui.cli import bench_table
+
+EXIT_BROKEN = 1
+EXIT_UNTRUSTED = 6
+EXIT_INTERRUPTED = 130
+PROGRESS_S = 5.0
+
+EPILOG = """\
+exit status: 0 measured; 1 the run broke, or no request succeeded; 2 wrong use or plan; 3 no answer
+from the server; 4 the load generator failed; 6 refused by the check before the run (--force runs
+all the same), or measured but not to be trusted; 130 stopped, what was measured is kept.
+Progress goes to stderr, results to stdout as they come. docs/bench.md defines every figure.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `gpuroom bench`."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    where = parser.add_argument_group("what to measure")
+    where.add_argument("--url", metavar="URL", help="the server, such as http://127.0.0.1:8000")
+    where.add_argument("--model", metavar="NAME", help="model to ask for; else the server's first")
+    where.add_argument(
+        "--api-key-env", metavar="NAME", help="environment variable that holds the server's key"
+    )
+    where.add_argument(
+        "--insecure", action="store_true", help="take any certificate of an https server"
+    )
+    plan = parser.add_argument_group("the load")
+    plan.add_argument(
+        "--plan", default="quick", metavar="NAME", help="plan by name or file (default: quick)"
+    )
+    plan.add_argument("--plans", action="store_true", help="list the plans and exit")
+    plan.add_argument(
+        "--concurrency", type=_counts, metavar="N[,N...]", help="streams at once, in steps"
+    )
+    plan.add_argument("--rate", type=_rates, metavar="R[,R...]", help="Poisson arrivals a second")
+    end = plan.add_mutually_exclusive_group()
+    end.add_argument("--requests", type=_count, metavar="N", help="requests a step")
+    end.add_argument("--duration", type=_positive, metavar="S", help="seconds a step")
+    plan.add_argument("--input", type=_count, metavar="N", help="tokens of each prompt")
+    plan.add_argument("--output", type=_count, metavar="N", help="tokens of each answer")
+    plan.add_argument("--repetitions", type=_count, metavar="N", help="how often, interleaved")
+    plan.add_argument("--seed", type=int, metavar="N", help="for lengths, arrivals and prompts")
+    plan.add_argument("--route", choices=("auto", "chat", "completions", "native"))
+    plan.add_argument("--prompts", choices=("auto", "ids", "text"))
+    plan.add_argument("--no-stream", action="store_true", help="ask for answers in one piece")
+    plan.add_argument("--no-warm-up", action="store_true", help="measure from the first request")
+    plan.add_argument(
+        "--sample", type=_count, metavar="N", help="read only N streams event by event"
+    )
+    out = parser.add_argument_group("results")
+    out.add_argument("--json", action="store_true", help="the result document on stdout")
+    out.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    out.add_argument("--force", action="store_true", help="run whatever the check before it finds")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry the command out."""
+    if arguments.plans:
+        return _list_plans(arguments.json)
+    if not arguments.url:
+        raise UsageError("which server?", hint="gpuroom bench --url http://127.0.0.1:8000")
+    plan = _plan(arguments)
+    headers = {}
+    if arguments.api_key_env:
+        key = os.environ.get(arguments.api_key_env)
+        if not key:
+            raise UsageError(f"the environment variable {arguments.api_key_env} is not set")
+        headers["authorization"] = f"Bearer {key}"
+    server = endpoint.parse_url(arguments.url, headers, verify=not arguments.insecure)
+    return asyncio.run(_bench(arguments, plan, server))
+
+
+async def _bench(arguments: argparse.Namespace, plan: Plan, server: endpoint.Endpoint) -> int:
+    console = Console(quiet=arguments.quiet, table=not arguments.json)
+    fetch = endpoint.direct(server)
+    prepared = await prepare_run(plan, server, fetch, model=arguments.model)
+    for finding in prepared.findings:
+        console.say(bench_table.finding_line(finding))
+    if refuses(prepared.findings) and not arguments.force:
+        console.say("not run; --force runs it all the same")
+        return EXIT_UNTRUSTED
+    folder = paths.data_dir() / "runs"
+    result = await _execute(prepared, fetch, console, folder)
+    _keep(result, folder)
+    if arguments.json:
+        sys.stdout.write(to_json(result).decode() + "\n")
+    else:
+        console.end(result, folder)
+    return exit_status(result)
+
+
+async def _execute(
+    prepared: Prepared, fetch: endpoint.Fetch, console: Console, folder: Path
+) -> RunResult:
+    run = Run(prepared, LocalGenerator(), fetch, listener=console.event, folder=folder)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, run.stop)
+    try:
+        return await run.execute()
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def exit_status(result: RunResult) -> int:
+    """The exit status that a result means."""
+    if result.status is RunStatus.STOPPED:
+        return EXIT_INTERRUPTED
+    if result.status is RunStatus.BROKEN or not any(step.succeeded for step in result.steps):
+        return EXIT_BROKEN
+    if any(finding.severity is Severity.ERROR for finding in result.findings):
+        return EXIT_UNTRUSTED
+    return 0
+
+
+class Console:
+    """Progress on stderr, the table on stdout."""
+
+    def __init__(self, *, quiet: bool, table: bool) -> None:
+        self._quiet = quiet
+        self._table = table
+        self._live = not quiet and sys.stderr.isatty()
+        self._drawn = False
+        self._next_s = 0.0
+        self._begun = False
+
+    def say(self, text: str) -> None:
+        """A line on stderr."""
+        self._clear()
+        print(text, file=sys.stderr)
+
+    def event(self, event: Event) -> None:
+        """What the run says."""
+        if isinstance(event, Progress):
+            self._progress(event)
+        elif isinstance(event, Noticed):
+            self.say(bench_table.finding_line(event.finding))
+        elif self._table:
+            self._clear()
+            if not self._begun:
+                self._begun = True
+                print(bench_table.HEADER)
+                print(bench_table.UNITS)
+            print(bench_table.step_line(event.result), flush=True)
+
+    def end(self, result: RunResult, folder: Path) -> None:
+        """What stands below the table."""
+        self._clear()
+        print()
+        for line in bench_table.footer(result):
+            print(line)
+        if result.error:
+            print(f"{result.status}: {result.error}")
+        print(f"run {result.run_id}, kept in {folder}")
+
+    def _progress(self, progress: Progress) -> None:
+        if self._quiet:
+            return
+        line = bench_table.progress_line(progress)
+        if self._live:
+            width = os.get_terminal_size(sys.stderr.fileno()).columns
+            sys.stderr.write("\r\x1b[K" + line[: max(1, width - 1)])
+            sys.stderr.flush()
+            self._drawn = True
+        elif time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + PROGRESS_S
+            print(line, file=sys.stderr)
+
+    def _clear(self) -> None:
+        if self._drawn:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._drawn = False
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    """The plan, with what the command line changes."""
+    plan = planfile.load(arguments.plan)
+    changes: dict[str, object] = {}
+    for name in ("seed", "route", "prompts", "repetitions", "sample"):
+        value = getattr(arguments, name)
+        if value is not None:
+            changes[name] = value
+    if arguments.no_stream:
+        changes["streaming"] = False
+    if arguments.no_warm_up:
+        changes["warm_up"] = None
+    if arguments.input or arguments.output:
+        changes["parts"] = tuple(
+            msgspec.structs.replace(
+                part, input=arguments.input or part.input, output=arguments.output or part.output
+            )
+            for part in plan.parts
+        )
+    if arguments.concurrency and arguments.rate:
+        raise UsageError("--concurrency and --rate exclude each other")
+    end = {}
+    if arguments.requests:
+        end = {"requests": arguments.requests, "duration_s": None}
+    elif arguments.duration:
+        end = {"requests": None, "duration_s": arguments.duration}
+    steps: tuple[Closed | Open | Trace, ...] = plan.steps
+    if arguments.concurrency:
+        steps = (Closed(concurrency=arguments.concurrency, duration_s=_length_of(plan)),)
+    elif arguments.rate:
+        steps = (Open(rate_per_s=arguments.rate, duration_s=_length_of(plan)),)
+    if end:
+        steps = tuple(
+            msgspec.structs.replace(
+                step, **end, **({"requests_per_stream": None} if isinstance(step, Closed) else {})
+            )
+            for step in steps
+        )
+    changes["steps"] = steps
+    if len(changes) > 1 or steps != plan.steps:
+        plan = msgspec.structs.replace(plan, **changes)
+    planfile.check(plan)
+    return plan
+
+
+def _length_of(plan: Plan) -> float | None:
+    first = plan.steps[0]
+    return first.duration_s
+
+
+def _list_plans(as_json: bool) -> int:
+    plans = {name: planfile.load(name) for name in planfile.available()}
+    if as_json:
+        print(msgspec.json.encode({n: p.description for n, p in plans.items()}).decode())
+        return 0
+    width = max(map(len, plans))
+    for name, plan in plans.items():
+        print(f"{name:<{width}}  {plan.description}")
+    return 0
+
+
+def _keep(result: RunResult, folder: Path) -> None:
+    try:
+        write_bytes(folder / f"{result.run_id}.json", to_json(result))
+    except (OSError, RoomError) as error:
+        print(f"warning: the result cannot be kept: {error}", file=sys.stderr)
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return value
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(_count(part) for part in text.split(","))
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    return tuple(_positive(part) for part in text.split(","))

@@ -60,6 +60,7 @@ class Telemetry:
         self._columns: dict[Lane, tuple[list[Cell | None], list[Cell | None]]] = {}
         self._gpus: dict[str, Gpu] = {}
         self._order: list[Gpu | None] = []
+        self._aliases: dict[str, str] = {}
         self._agent: AgentInfo | None = None
         self._driver: DriverStatus | None = None
         self._processes: tuple[GpuProcess, ...] = ()
@@ -184,11 +185,6 @@ class Telemetry:
             nvml_version=wire.text_or_none(hello.nvml_version, 64),
             methods=frozenset(clean(name, 64) for name in hello.methods[:256]),
         )
-        for key, raw in hello.once.items():
-            cell = HOST_CELLS.get(key)
-            if cell is not None:
-                self._take_host_value(cell, raw)
-        self._host_lanes.add(Lane.ONCE)
         self._order = []
         self._notes.clear()
         for gpu in self._gpus.values():
@@ -199,31 +195,52 @@ class Telemetry:
         message = wire.convert(params, wire.Gpus)
         if message is None:
             return False
+        entries = [wire.convert(raw, wire.GpuEntry) for raw in message.gpus]
+        named = {clean(entry.uuid, 96) for entry in entries if entry}
         self._order = []
+        self._aliases = {}
         listed: set[str] = set()
-        for raw in message.gpus:
-            entry = wire.convert(raw, wire.GpuEntry)
-            uuid = clean(entry.uuid, 96) if entry else ""
+        for entry in entries:
+            uuid = "" if entry is None else self._identity(entry, named)
             if entry is None or uuid in listed:
                 self.malformed_count += 1
                 self._order.append(None)  # rows keep their places
                 continue
             gpu = self._gpus.get(uuid)
             if gpu is None:
-                if len(self._gpus) >= wire.MAX_GPUS:
-                    self._drop_unlisted()
+                self._make_room()
                 gpu = self._gpus[uuid] = Gpu(uuid)
             listed.add(uuid)
             self.malformed_count += gpu.listed(entry)
             self._order.append(gpu)
-        for uuid, gpu in self._gpus.items():
-            if uuid not in listed:
+        for uuid, gpu in list(self._gpus.items()):
+            if uuid in listed:
+                continue
+            if uuid.startswith(wire.UNREADABLE):
+                del self._gpus[uuid]  # it has told its name by now
+            else:
                 gpu.vanished()
+        for key, raw in (message.h or {}).items():
+            cell = HOST_CELLS.get(key)
+            if cell is not None:
+                self._take_host_value(cell, raw)
+        self._host_lanes.add(Lane.ONCE)
         return True
 
-    def _drop_unlisted(self) -> None:
-        for uuid in [u for u, gpu in self._gpus.items() if not gpu.is_listed][:1]:
-            del self._gpus[uuid]
+    def _identity(self, entry: wire.GpuEntry, named: set[str]) -> str:
+        """The uuid of an entry; of one that can't say who it is, that of who had its index."""
+        uuid = clean(entry.uuid, 96)
+        if uuid.startswith(wire.UNREADABLE):
+            for known in self._gpus.values():
+                if known.index == entry.index and known.uuid not in named:
+                    self._aliases[uuid] = known.uuid
+                    return known.uuid
+        return uuid
+
+    def _make_room(self) -> None:
+        if len(self._gpus) >= wire.MAX_GPUS:
+            gone = next((u for u, gpu in self._gpus.items() if not gpu.is_listed), None)
+            self._gpus.pop(gone or next(iter(self._gpus)))
 
     def _take_host_value(self, cell: Cell, raw: object) -> None:
         value, refused = cell.take(raw)
@@ -251,7 +268,8 @@ class Telemetry:
 
     def _gpu_state(self, params: object) -> bool:
         message = wire.convert(params, wire.GpuStateChange)
-        gpu = self._gpus.get(clean(message.uuid, 96)) if message else None
+        uuid = clean(message.uuid, 96) if message else ""
+        gpu = self._gpus.get(self._aliases.get(uuid, uuid))
         if message is None or gpu is None or not wire.is_one_of(GpuState, message.state):
             return False
         gpu.set_state(GpuState(message.state), clean(message.detail, 200))

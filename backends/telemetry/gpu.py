@@ -104,11 +104,12 @@ class Gpu:
             How many values could not be used.
         """
         self.index = entry.index
-        self._name = clean(entry.name, 96)
-        self._bus_id = clean(entry.bus_id, 32)
+        if not (self._name and entry.uuid.startswith(wire.UNREADABLE)):
+            self._name = clean(entry.name, 96)
+            self._bus_id = clean(entry.bus_id, 32)
         self.is_listed = True
         self._state, self._detail = GpuState.OK, ""  # the agent says at once where it is not
-        self._once_told = wire.reasons(entry.absent, GPU_CELLS)
+        self._once_told = wire.reasons(entry.absent, GPU_CELLS) or self._once_told
         refused = 0
         for key, raw in entry.once.items():
             cell = GPU_CELLS.get(key)

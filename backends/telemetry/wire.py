@@ -20,6 +20,9 @@ MAX_GPUS = 256
 MAX_PROCESSES = 1024
 MAX_REASONS = 256
 
+UNREADABLE = "unreadable-"
+"""What the name of a GPU begins with that could not even be asked who it is."""
+
 Stamp = Annotated[int, Meta(ge=0, le=2**62)]
 Rows = Annotated[list[Any], Meta(max_length=MAX_GPUS)]
 Reasons = dict[str, Any]
@@ -37,7 +40,6 @@ class Hello(Struct):
     nvml_version: str | None = None
     methods: list[str] = field(default_factory=list)
     columns: dict[str, dict[str, list[str]]] = field(default_factory=dict)
-    once: dict[str, Any] = field(default_factory=dict)
 
 
 class GpuEntry(Struct):
@@ -52,9 +54,10 @@ class GpuEntry(Struct):
 
 
 class Gpus(Struct):
-    """Which GPUs there are."""
+    """Which GPUs there are; `h` has what is read once of the host."""
 
     gpus: Rows
+    h: dict[str, Any] | None = None
 
 
 class Sample(Struct):

@@ -145,12 +145,41 @@ def test_the_driver_keeps_the_moment_of_its_state() -> None:
     assert (driver.state, driver.since_s) == (DriverState.STUCK, 1010.0)
 
 
-def test_what_was_read_once_of_the_host_comes_with_hello() -> None:
-    once = {"cpu_count": 64, "kernel": "6.17.0", "cpu_model": None, "boot_id": "b-1", "x": 1}
-    snapshot = Host(hello_changes={"once": once}).snapshot()
+def test_what_was_read_once_of_the_host_comes_with_the_gpus() -> None:
+    host = Host()
+    once = {"cpu_count": 64, "kernel": "6.17.0", "cpu_model": None, "x": 1}
+    host.say("gpus", {"gpus": [], "h": once})
+    snapshot = host.snapshot()
     assert (snapshot.readings.cpu_count, snapshot.readings.kernel) == (64, "6.17.0")
     assert snapshot.absent["cpu_model"]
     assert_honest(snapshot)
+
+
+def test_a_gpu_that_cannot_say_who_it_is_is_the_one_that_had_its_index() -> None:
+    host = Host(gpus=3)
+    host.fast(BUSY, BUSY, BUSY)
+    mute = {"uuid": "unreadable-1", "index": 1, "name": "GPU 1", "bus_id": ""}
+    host.say("gpus", {"gpus": [gpu_entry(0), mute, gpu_entry(2)]})
+    host.say("gpu_state", {"uuid": "unreadable-1", "state": "lost", "detail": "GPU is lost"})
+    host.fast(BUSY, None, {**BUSY, "power_w": 77})
+    gpus = host.snapshot().gpus
+    assert [gpu.uuid for gpu in gpus] == ["GPU-0", "GPU-1", "GPU-2"]
+    assert (gpus[1].state, gpus[1].name) == (GpuState.LOST, "Test card")
+    assert gpus[1].readings.power_w is None
+    assert gpus[2].readings.power_w == 77.0
+    host.say("gpus", {"gpus": [gpu_entry(i) for i in range(3)]})
+    host.fast(BUSY, BUSY, BUSY)
+    assert [gpu.state for gpu in host.snapshot().gpus] == [GpuState.OK] * 3
+
+
+def test_a_gpu_mute_from_the_start_has_no_second_row_when_it_speaks() -> None:
+    host = Host(gpus=0)
+    mute = {"uuid": "unreadable-0", "index": 0, "name": "GPU 0"}
+    host.say("gpus", {"gpus": [mute]})
+    host.say("gpu_state", {"uuid": "unreadable-0", "state": "lost", "detail": "x"})
+    assert [gpu.state for gpu in host.snapshot().gpus] == [GpuState.LOST]
+    host.say("gpus", {"gpus": [gpu_entry(0)]})
+    assert [gpu.uuid for gpu in host.snapshot().gpus] == ["GPU-0"]
 
 
 def test_the_driver_may_have_been_so_for_a_while() -> None:

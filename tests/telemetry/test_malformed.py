@@ -31,9 +31,9 @@ JUNK: tuple[Any, ...] = (
 def messages() -> list[tuple[str, Any]]:
     fast = row("fast", power_w=300.0, utilization_gpu_pct=99, memory_used_bytes=2**30)
     return [
-        ("hello", hello(once={"cpu_count": 8})),
+        ("hello", hello()),
         ("driver", {"state": "ok", "version": "1", "detail": "", "age_s": 1.0}),
-        ("gpus", {"gpus": [gpu_entry(i) for i in range(4)]}),
+        ("gpus", {"gpus": [gpu_entry(i) for i in range(4)], "h": {"cpu_count": 8}}),
         ("fast", {"t": 10**12, "g": [fast, None, fast, fast], "h": [5.0, 2**34]}),
         ("slow", {"t": 10**12, "g": [row("slow", energy_j=5.0)] * 4, "m": {"GPU-1": ["1g.24gb"]}}),
         ("absent", {"g": [{"fan_pct": "Not Supported"}] * 4, "h": {"load_1m": "why"}}),

@@ -113,7 +113,7 @@ def fact_rows(
 def _fact(item: GpuItem, spec: ReadingSpec, width: int, *, stale: bool) -> Row:
     gpu = item.gpu
     value = getattr(gpu.readings, spec.key)
-    label = min(34, max(18, width - 22))
+    label = min(30, max(18, width - 22))
     line = Line().add("   ").cell(spec.title, label, "dim").add(" ")
     if value is None:
         reason = gpu.absent.get(spec.key) or _why_not(item, spec)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+from textual import on
 from textual.app import App
 from textual.binding import BindingType
 from textual.dom import DOMNode
@@ -118,7 +119,8 @@ class RoomApp(App[int]):
 
     # ---- what screens ask for
 
-    def on_intent(self, intent: Intent) -> None:
+    @on(Intent)
+    def carry_out(self, intent: Intent) -> None:
         """Hand it to the controller."""
         self.controller.carry_out(intent)
 

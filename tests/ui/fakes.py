@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+
+from textual.app import App
+from textual.pilot import Pilot
 
 from backends.clock import ManualClock
 from backends.config import HostConfig
@@ -29,7 +32,10 @@ from backends.model import (
     Verdict,
 )
 from backends.telemetry.history import TOTAL, History
+from tui.app import RoomApp
 from tui.room import HostView, RoomHub
+from tui.shell import Shell
+from tui.themes import make_look
 
 START = datetime(2026, 3, 14, 9, 26, 53, tzinfo=UTC)
 GIB = 2**30
@@ -303,3 +309,79 @@ class FakeMaker:
     def __call__(self, prompter: Prompter) -> RoomHub:
         self.prompter = prompter
         return self.hub
+
+
+def make_hub(*, gpus: Sequence[GpuStatus] | None = None, hosts: int = 3) -> FakeHub:
+    """A live host in eight states, one in production that is lost, one that refuses."""
+    cards = list(mixed_gpus() if gpus is None else gpus)
+    first = FakeSession(
+        HostConfig(name="gpu01"),
+        snapshot("gpu01", cards, verdicts=mixed_verdicts() if gpus is None else ()),
+        filled_history(cards[:16]),
+    )
+    four = [gpu(index) for index in range(4)]
+    lost = link(LinkState.LOST, error="no answer to keepalives", retry_at_s=10_030.0, attempt=3)
+    second = FakeSession(
+        HostConfig(name="gpu02", production=True, labels=("rtx6000", "lab")),
+        snapshot("gpu02", four, link=lost, sampled_s=9_988.0),
+        filled_history(four),
+    )
+    refused = link(
+        LinkState.REFUSED,
+        error="The host key of gpu03 has changed",
+        hint="If the host was installed anew: ssh-keygen -R gpu03. Else somebody is in between.",
+    )
+    third = FakeSession(
+        HostConfig(name="gpu03"),
+        snapshot("gpu03", [], link=refused, driver=None, sampled_s=None, processes=()),
+    )
+    return FakeHub([first, second, third][:hosts])
+
+
+def make_app(
+    hub: FakeHub,
+    *,
+    theme: str = "dark",
+    ascii_set: bool = False,
+    clock: ManualClock | None = None,
+    keymap: Mapping[str, str] | None = None,
+    **shell_changes: object,
+) -> RoomApp:
+    """The application on a fake hub, with a clock that stands still."""
+    shell = Shell(
+        make_look(theme, ascii_set=ascii_set),
+        [session.config for session in hub.sessions],
+        clock=clock or make_clock(),
+        **shell_changes,  # type: ignore[arg-type]
+    )
+    return RoomApp(shell, FakeMaker(hub), keymap=keymap)
+
+
+async def ready(pilot: Pilot[int]) -> None:
+    """Wait until the hub is there and its first frame drawn."""
+    app = pilot.app
+    assert isinstance(app, RoomApp)
+    for _ in range(200):
+        await pilot.pause(0.02)
+        if app.shell.hub is not None:
+            break
+    await app.workers.wait_for_complete()
+    app.pump.draw(force=True)
+    await pilot.pause()
+
+
+async def drawn(pilot: Pilot[int]) -> None:
+    """Draw what is new now, without waiting for the pump's timer."""
+    await pilot.pause()
+    app = pilot.app
+    assert isinstance(app, RoomApp)
+    await app.workers.wait_for_complete()
+    app.pump.draw()
+    await pilot.pause()
+
+
+def screen_text(app: App[int]) -> str:
+    """Every line of the screen on top."""
+    size = app.size
+    update = app.screen._compositor.render_strips(size)
+    return "\n".join("".join(segment.text for segment in strip) for strip in update)

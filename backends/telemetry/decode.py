@@ -289,6 +289,8 @@ class Telemetry:
         before = self._driver
         if before is not None and before.state is status.state:
             status = replace(status, since_s=before.since_s)
+        elif before is not None and status.state is DriverState.OK:
+            status = replace(status, since_s=self._clock.monotonic_s())  # whatever it was before
         self._driver = status
         if message.nvml_version and self._agent is not None:
             nvml_version = clean(message.nvml_version, 64)

@@ -104,11 +104,15 @@ class Gpu:
             How many values could not be used.
         """
         self.index = entry.index
-        if not (self._name and entry.uuid.startswith(wire.UNREADABLE)):
+        self.is_listed = True
+        mute = entry.uuid.startswith(wire.UNREADABLE)
+        if not (mute and self._name):
             self._name = clean(entry.name, 96)
             self._bus_id = clean(entry.bus_id, 32)
-        self.is_listed = True
-        self._state, self._detail = GpuState.OK, ""  # the agent says at once where it is not
+        if not mute:
+            self._state, self._detail = GpuState.OK, ""  # the agent says at once where it is not
+        elif self._state is GpuState.OK:
+            self.set_state(GpuState.LOST, "it can't say who it is")
         self._once_told = wire.reasons(entry.absent, GPU_CELLS) or self._once_told
         refused = 0
         for key, raw in entry.once.items():

@@ -160,6 +160,7 @@ def test_a_gpu_that_cannot_say_who_it_is_is_the_one_that_had_its_index() -> None
     host.fast(BUSY, BUSY, BUSY)
     mute = {"uuid": "unreadable-1", "index": 1, "name": "GPU 1", "bus_id": ""}
     host.say("gpus", {"gpus": [gpu_entry(0), mute, gpu_entry(2)]})
+    assert host.snapshot().gpus[1].state is GpuState.LOST, "at no moment it looks well"
     host.say("gpu_state", {"uuid": "unreadable-1", "state": "lost", "detail": "GPU is lost"})
     host.fast(BUSY, None, {**BUSY, "power_w": 77})
     gpus = host.snapshot().gpus
@@ -188,6 +189,11 @@ def test_the_driver_may_have_been_so_for_a_while() -> None:
     snapshot = host.snapshot()
     assert snapshot.driver is not None
     assert snapshot.driver.since_s == 1000.0 - 7.5
+    host.clock.advance(30.0)
+    host.say("driver", {"state": "ok", "age_s": 50.0})
+    recovered = host.snapshot().driver
+    assert recovered is not None
+    assert recovered.since_s == 1030.0, "it was stuck until now, whatever was before"
     assert snapshot.agent is not None
     assert snapshot.agent.nvml_version == "13.1"
 

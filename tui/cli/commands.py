@@ -23,6 +23,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("roofline", "tui.cli.roofline", "what a model could do on given cards; no host"),
     Command("bench", "tui.cli.bench", "measure how fast a server serves"),
     Command("diagnose", "tui.cli.diagnose", "say what a server's log shows: ready, failed and why"),
+    Command("tuning", "tui.cli.tuning", "what a host gets wrong, and what would put it right"),
 )
 
 ROOM = Command("room", "tui.cli.room", "open the control room of one host or more")

@@ -1,0 +1,148 @@
+"""`lscpu`, `cpupower frequency-info`, `cpupower idle-info` and `numactl --hardware`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from backends.tuning.facts import Fact
+from backends.tuning.readers.excerpt import Excerpt
+
+CPU: Final = "/sys/devices/system/cpu"
+NODE: Final = "/sys/devices/system/node"
+_LSCPU: Final = {
+    "CPU(s)": "cpu/count",
+    "On-line CPU(s) list": f"{CPU}/online",
+    "Off-line CPU(s) list": f"{CPU}/offline",
+    "Vendor ID": "cpu/vendor",
+    "Model name": "cpu/model_name",
+    "CPU family": "cpu/family",
+    "Thread(s) per core": "cpu/threads_per_core",
+    "Socket(s)": "cpu/sockets",
+    "Hypervisor vendor": "cpu/hypervisor",
+}
+_HZ: Final = {"GHz": 1_000_000, "MHz": 1_000, "kHz": 1}
+
+
+def read_lscpu(excerpt: Excerpt) -> Iterator[Fact]:
+    """Facts of `lscpu`'s two columns."""
+    text = excerpt.text
+    if not re.search(
+        r"^\s*(?:CPU\(s\)|On-line CPU\(s\) list|NUMA node\(s\)|Model name):", text, re.M
+    ):
+        return
+    nodes: list[str] = []
+    for line in excerpt.lines:
+        name, colon, value = line.text.strip().partition(":")
+        value = value.strip()
+        if not colon or not value:
+            continue
+        if key := _LSCPU.get(name.strip()):
+            yield excerpt.fact(
+                key,
+                int(value)
+                if value.isdecimal() and len(value) < 9 and not key.startswith("/")
+                else value,
+                line,
+            )
+            if name == "Hypervisor vendor":
+                yield excerpt.fact("virt/kind", value.lower().split()[0], line)
+        elif match := re.fullmatch(r"NUMA node(\d{1,4}) CPU\(s\)", name):
+            nodes.append(match[1])
+            yield excerpt.fact(f"{NODE}/node{match[1]}/cpulist", value, line)
+        elif match := re.fullmatch(r"Vulnerability (.+)", name):
+            key = match[1].lower().replace(" ", "_")
+            yield excerpt.fact(f"{CPU}/vulnerabilities/{key}", value, line)
+        elif name == "NUMA node(s)" and value.isdecimal() and 0 < int(value[:6]) < 4096:
+            count = int(value[:6])
+            yield excerpt.fact(f"{NODE}/online", f"0-{count - 1}" if count > 1 else "0", line)
+
+
+def read_cpupower(excerpt: Excerpt) -> Iterator[Fact]:
+    """Facts of `cpupower frequency-info` (also `-e` of several CPUs) and `idle-info`."""
+    cpu = "0"
+    state = -1
+    listing = False
+    idle = False
+    for line in excerpt.lines:
+        text = line.text.strip()
+        base = f"{CPU}/cpu{cpu}/cpufreq"
+        if match := re.match(r"analyzing CPU (\d{1,5}):", text):
+            cpu, state = match[1], -1
+        elif match := re.match(r"driver: (\S+)$", text):
+            yield excerpt.fact(f"{base}/scaling_driver", match[1], line)
+        elif "no or unknown cpufreq driver is active" in text:
+            yield excerpt.fact(f"{base}/scaling_driver", None, line, "ENOENT")
+            yield excerpt.fact(base, None, line, "ENOENT")
+        elif match := re.match(r"hardware limits: ([\d.]+) ([GMk]Hz) - ([\d.]+) ([GMk]Hz)", text):
+            yield excerpt.fact(f"{base}/cpuinfo_max_freq", _khz(match[3], match[4]), line)
+        elif match := re.search(
+            r"should be within ([\d.]+) ([GMk]Hz) and ([\d.]+) ([GMk]Hz)", text
+        ):
+            yield excerpt.fact(f"{base}/scaling_max_freq", _khz(match[3], match[4]), line)
+        elif match := re.match(r'The governor "(\w+)" may decide', text):
+            yield excerpt.fact(f"{base}/scaling_governor", match[1], line)
+        elif match := re.match(r"energy performance preference: (\w+)", text):
+            yield excerpt.fact(f"{base}/energy_performance_preference", match[1], line)
+        elif match := re.match(r"Supported: (yes|no)$", text):
+            yield excerpt.fact("cpu/boost_supported", match[1], line)
+        elif match := re.match(r"Active: (yes|no)$", text):
+            yield excerpt.fact(f"{CPU}/cpufreq/boost", 1 if match[1] == "yes" else 0, line)
+        elif match := re.match(r"CPUidle driver: (\S+)", text):
+            idle = True
+            yield excerpt.fact(f"{CPU}/cpuidle/current_driver", match[1], line)
+        elif match := re.match(r"Number of idle states: (\d+)", text):
+            idle, state = True, -1
+        elif idle and (match := re.match(r"([A-Z][\w-]{1,16})\s*(\(DISABLED\))?\s*:$", text)):
+            state += 1
+            where = f"{CPU}/cpu{cpu}/cpuidle/state{state}"
+            yield excerpt.fact(f"{where}/name", match[1], line)
+            yield excerpt.fact(f"{where}/disable", 1 if match[2] else 0, line)
+        elif idle and state >= 0 and (match := re.match(r"Latency: (\d{1,9})$", text)):
+            where = f"{CPU}/cpu{cpu}/cpuidle/state{state}"
+            yield excerpt.fact(f"{where}/latency", int(match[1]), line)
+        elif match := re.match(rf"(?:\S*[$#>] ls )?{CPU}/cpu(\d+)/acpi_cppc/?:?$", text):
+            listing = True
+            cpu = match[1]
+            yield excerpt.fact(f"{CPU}/cpu{cpu}/acpi_cppc", None, line, "not listed")
+        elif listing and "highest_perf" in text:
+            yield excerpt.fact(f"{CPU}/cpu{cpu}/acpi_cppc", text, line)
+            listing = False
+        elif match := re.search(rf"cannot access '?({CPU}/\S+?)'?: No such file", text):
+            yield excerpt.fact(match[1], None, line, "ENOENT")
+            if match[1].endswith("/cpufreq"):
+                yield excerpt.fact(f"{match[1]}/scaling_driver", None, line, "ENOENT")
+
+
+def _khz(number: str, unit: str) -> int:
+    try:
+        return int(float(number) * _HZ.get(unit, 1))
+    except (ValueError, OverflowError):
+        return 0
+
+
+def read_numactl(excerpt: Excerpt) -> Iterator[Fact]:
+    """Facts of `numactl --hardware`, as the files of sysfs that it prints."""
+    sizes: dict[str, int] = {}
+    distances = False
+    for line in excerpt.lines:
+        text = line.text.strip()
+        if match := re.match(r"available: (\d{1,4}) nodes? \(([\d,-]+)\)", text):
+            yield excerpt.fact(f"{NODE}/online", match[2], line)
+        elif match := re.match(r"node (\d{1,4}) cpus:\s*([\d ]*)$", text):
+            yield excerpt.fact(f"{NODE}/node{match[1]}/cpulist", ",".join(match[2].split()), line)
+        elif match := re.match(r"node (\d{1,4}) size: (\d{1,12}) MB", text):
+            sizes[match[1]] = int(match[2])
+        elif match := re.match(r"node (\d{1,4}) free: (\d{1,12}) MB", text):
+            total = sizes.get(match[1])
+            if total is not None:
+                told = (
+                    f"Node {match[1]} MemTotal: {total * 1024} kB\n"
+                    f"Node {match[1]} MemFree: {int(match[2]) * 1024} kB"
+                )
+                yield excerpt.fact(f"{NODE}/node{match[1]}/meminfo", told, line)
+        elif text.startswith("node distances:"):
+            distances = True
+        elif distances and (match := re.match(r"(\d{1,4}):\s+([\d ]+)$", text)):
+            yield excerpt.fact(f"{NODE}/node{match[1]}/distance", " ".join(match[2].split()), line)

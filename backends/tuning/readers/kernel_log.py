@@ -1,0 +1,78 @@
+"""The kernel's log, from dmesg or the journal: the lines that say something about this host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from backends.tuning.facts import Fact
+from backends.tuning.readers.excerpt import Excerpt, Line
+from backends.tuning.readers.pci_address import address, domain_as_printed
+
+KEPT: Final = re.compile(
+    r"NVRM|\bXid\b|\bAER\b|PCIe Bus Error|_OSC:|BAR \d+|mempolicy:|soft lockup|hard LOCKUP|"
+    r"blocked for more than|Out of memory|oom-kill|oom_reaper|page allocation failure|"
+    r"fallen off the bus|TSC unstable|Default domain type|DMAR|AMD-Vi|mem auto-init|"
+    r"after FLR|Linux version|Command line:|nvidia|nova_core|nouveau|Surprise|EDAC|mce:|"
+    r"error status/mask|^\s*\[[ .\d]+\] pcieport|clocksource:"
+)
+MAX_KEPT: Final = 10_000
+_ACTION: Final = re.compile(
+    r"Xid \(PCI:(?P<bdf>[0-9A-Fa-f:.]+)\): 154,.*?recovery action changed from .*? to "
+    r"(?P<code>0x[0-9a-fA-F]+)(?: \((?P<words>[^)]*)\))?"
+)
+_MODULE: Final = re.compile(
+    r"NVRM: loading NVIDIA UNIX (?P<open>Open )?(?:\S+ )*?Kernel Module"
+    r".*?(?P<version>\d{3}\.\d+(?:\.\d+)?)"
+)
+_LOOKS: Final = re.compile(
+    r"^\s*(?:<\d+>)?\[\s*\d+\.\d+\]|^\w{3} +\d+ [\d:]{8} \S+ kernel:|"
+    r"^\d{4}-\d\d-\d\dT\S+ \S+ kernel:|"
+    r"^\s*(?:kernel: )?NVRM: |\bNVRM: Xid \("
+)
+
+
+def read(excerpt: Excerpt) -> Iterator[Fact]:
+    """The telling lines as `log/kernel`, and what single lines establish by themselves."""
+    kept: list[str] = []
+    first: Line | None = None
+    for line in excerpt.lines:
+        if not _LOOKS.search(line.text) or not KEPT.search(line.text):
+            continue
+        first = first or line
+        if len(kept) < MAX_KEPT:
+            kept.append(line.text.strip())
+        yield from _single(excerpt, line)
+    if first is not None:
+        yield excerpt.fact("log/kernel", kept, first)
+
+
+def _single(excerpt: Excerpt, line: Line) -> Iterator[Fact]:
+    text = line.text
+    if match := re.search(r"Linux version (\d+\.\d+\S*)", text):
+        yield excerpt.fact("/proc/sys/kernel/osrelease", match[1], line)
+    elif match := re.search(r"Command line: (.+)$", text):
+        yield excerpt.fact("/proc/cmdline", match[1], line)
+    elif match := _MODULE.search(text):
+        yield excerpt.fact("nvrm/version", match["version"], line)
+        yield excerpt.fact("nvrm/open", bool(match["open"]), line)
+    elif match := _ACTION.search(text):
+        id_ = address(match["bdf"])
+        if id_:
+            yield excerpt.fact(f"gpu/{id_}/printed_domain", domain_as_printed(match["bdf"]), line)
+            yield excerpt.fact(f"gpu/{id_}/recovery_action", int(match["code"], 16), line)
+    elif "Enabling automatic NUMA balancing" in text:
+        yield excerpt.fact("log/numa_balancing_enabled", True, line)
+    elif "Disabling automatic NUMA balancing" in text:
+        yield excerpt.fact("log/numa_balancing_enabled", False, line)
+    elif match := re.search(r"Default domain type: (Translated|Passthrough)", text):
+        yield excerpt.fact("iommu/default_domain", match[1], line)
+    elif match := re.search(
+        r"_OSC: (platform does not support|OS now controls) \[([^\]]*)\]", text
+    ):
+        if "AER" in match[2].split():
+            owner = "os" if "controls" in match[1] else "firmware"
+            yield excerpt.fact("log/aer_owner", owner, line)
+    elif match := re.search(r"mem auto-init: .*heap alloc:\s?(on|off)", text):
+        yield excerpt.fact("log/init_on_alloc", match[1], line)

@@ -1,0 +1,265 @@
+"""Findings as text, Markdown, JSON and SARIF, and the exit status they amount to. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from backends.tuning.catalogue import GROUPS
+from backends.tuning.findings import (
+    SEVEREST_FIRST,
+    WORST_FIRST,
+    Finding,
+    Severity,
+    Verdict,
+)
+from backends.tuning.fixes import Command, Fix, InstallFile, Step, Write
+
+EXIT_OK: Final = 0
+EXIT_WARN: Final = 10
+EXIT_FAIL: Final = 20
+EXIT_CRITICAL: Final = 30
+
+Json = Mapping[str, object]
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """0 for nothing wrong, 10 for warnings, 20 for failures, 30 for critical ones.
+
+    Waived findings, and symptoms of a cause that is listed, do not count. INFO, UNKNOWN and
+    INCONCLUSIVE give 0: they are no faults, though no pass either.
+    """
+    code = EXIT_OK
+    for finding in findings:
+        if finding.waived or finding.cause:
+            continue
+        if finding.verdict is Verdict.FAIL:
+            severe = finding.severity is Severity.CRITICAL
+            code = max(code, EXIT_CRITICAL if severe else EXIT_FAIL)
+        elif finding.verdict is Verdict.WARN:
+            code = max(code, EXIT_WARN)
+    return code
+
+
+def by_worth(findings: Iterable[Finding]) -> list[Finding]:
+    """Worst first, then the severest: the order in which they are worth looking at."""
+    return sorted(
+        findings,
+        key=lambda f: (WORST_FIRST.index(f.verdict), SEVEREST_FIRST.index(f.severity)),
+    )
+
+
+def counts(findings: Iterable[Finding]) -> Counter[Verdict]:
+    """How many checks came to each verdict; instances of one check count once."""
+    return Counter(f.verdict for f in findings if "[" not in f.check and not f.cause)
+
+
+def to_json(findings: Sequence[Finding]) -> bytes:
+    """A JSON list: `check`, `verdict`, `evidence`, `fix` and what else a program may want."""
+    return (
+        msgspec.json.format(msgspec.json.encode([as_dict(f) for f in findings]), indent=2) + b"\n"
+    )
+
+
+def as_dict(finding: Finding) -> Json:
+    """One finding for JSON."""
+    result: dict[str, object] = {
+        "check": finding.check,
+        "verdict": finding.verdict.value,
+        "evidence": finding.evidence,
+        "fix": finding.fix_text or None,
+        "title": finding.title,
+        "group": finding.group,
+        "severity": finding.severity.value,
+        "vantage": finding.vantage,
+        "why": finding.why,
+        "sources": list(finding.sources),
+    }
+    if finding.instance:
+        result["instance"] = finding.instance
+    if finding.hint:
+        result["hint"] = finding.hint
+    if finding.cause:
+        result["cause"] = finding.cause
+    if finding.experiment:
+        result["experiment"] = True
+    if finding.waived:
+        result["waived"] = finding.waived
+    if finding.columns:
+        result["columns"] = {
+            "running": finding.columns.running,
+            "configured": finding.columns.configured,
+            "effective": finding.columns.effective,
+        }
+    if finding.fix is not None:
+        result["fix_plan"] = fix_as_dict(finding.fix)
+    return result
+
+
+def fix_as_dict(fix: Fix) -> Json:
+    """A fix for JSON."""
+    return {
+        "summary": fix.summary,
+        "target": fix.target.value,
+        "risk": fix.risk.value,
+        "reboot": fix.reboot,
+        "restarts": fix.restarts,
+        "manual": fix.manual,
+        "undo": fix.undo,
+        "runtime": [_step(step) for step in fix.runtime],
+        "persistent": [_step(step) for step in fix.persistent],
+    }
+
+
+def _step(step: Step) -> Json:
+    if isinstance(step, Write):
+        return {"write": step.path, "value": step.value}
+    if isinstance(step, Command):
+        return {"run": list(step.argv), "undo": list(step.undo)}
+    if isinstance(step, InstallFile):
+        return {"install": step.path, "content": step.content, "mode": f"{step.mode:04o}"}
+    return {
+        "edit": step.path,
+        "planner": step.planner,
+        "arguments": [list(a) for a in step.arguments],
+    }
+
+
+def step_text(step: Step) -> str:
+    """What a step does, in one line."""
+    if isinstance(step, Write):
+        return f"write {step.value!r} to {step.path}"
+    if isinstance(step, Command):
+        return "run " + " ".join(step.argv)
+    if isinstance(step, InstallFile):
+        return f"install {step.path} ({len(step.content)} bytes)"
+    told = ", ".join("=".join(pair) if pair[0] else pair[1] for pair in step.arguments)
+    return f"edit {step.path or 'the boot loader'}: {told}"
+
+
+def to_text(findings: Sequence[Finding], *, every: bool = False) -> str:
+    """A table for people: worst first; what passed only as a number unless `every`."""
+    lines = []
+    quiet = (Verdict.PASS, Verdict.NOT_APPLICABLE)
+    for finding in by_worth(findings):
+        if not every and (finding.verdict in quiet or finding.cause):
+            continue
+        if "[" in finding.check and finding.verdict in quiet:
+            continue
+        note = " (waived)" if finding.waived else ""
+        lines.append(f"{finding.verdict.value:<12}  {finding.check}{note}: {finding.evidence}")
+        if finding.cause:
+            lines.append(f"{'':<14}because of {finding.cause}")
+        if finding.fix_text and finding.verdict not in quiet:
+            lines.append(f"{'':<14}fix: {finding.fix_text}")
+        if finding.hint:
+            lines.append(f"{'':<14}{finding.hint}")
+    lines.append(summary(findings))
+    return "\n".join(lines) + "\n"
+
+
+def summary(findings: Iterable[Finding]) -> str:
+    """`2 FAIL, 3 WARN, 40 PASS`, worst first."""
+    counted = counts(findings)
+    parts = [f"{counted[verdict]} {verdict.value}" for verdict in WORST_FIRST if counted[verdict]]
+    return ", ".join(parts) or "nothing was recognised"
+
+
+def to_markdown(findings: Sequence[Finding], title: str = "Tuning") -> str:
+    """A document for colleagues: what is wrong first, then all by group."""
+    lines = [f"# {_md(title)}", "", summary(findings), ""]
+    wrong = [
+        f
+        for f in by_worth(findings)
+        if f.verdict in (Verdict.FAIL, Verdict.WARN) and not f.cause and "[" not in f.check
+    ]
+    if wrong:
+        lines += ["## What to do, by worth", ""]
+        for finding in wrong:
+            waived = f" *(waived: {_md(finding.waived)})*" if finding.waived else ""
+            lines.append(
+                f"- **{finding.verdict.value}** `{finding.check}`: {_md(finding.evidence)}{waived}"
+            )
+            lines.append(f"  - why: {_md(finding.why)}")
+            if finding.fix_text:
+                lines.append(f"  - fix: {_md(finding.fix_text)}")
+            symptoms = [f.check for f in findings if f.cause == finding.rule]
+            if symptoms:
+                lines.append(f"  - explains: {', '.join(f'`{s}`' for s in symptoms)}")
+            lines.extend(f"  - source: <{url}>" for url in finding.sources[:2])
+        lines.append("")
+    for group, heading in {**GROUPS, "yours": "Your own checks"}.items():
+        rows = [f for f in findings if f.group == group]
+        if rows:
+            lines += [f"## {heading}", "", "| check | verdict | evidence |", "| --- | --- | --- |"]
+            lines += [f"| `{f.check}` | {f.verdict.value} | {_md(f.evidence)} |" for f in rows]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _md(text: str) -> str:
+    for char in "\\`*_[]<>|#":
+        text = text.replace(char, "\\" + char)
+    return text.replace("\n", " ")
+
+
+_LEVELS: Final = {Verdict.FAIL: "error", Verdict.WARN: "warning"}
+
+
+def to_sarif(findings: Sequence[Finding], host: str = "") -> bytes:
+    """SARIF 2.1.0, for continuous integration."""
+    rules: dict[str, object] = {}
+    results = []
+    for finding in findings:
+        rules.setdefault(
+            finding.rule,
+            {
+                "id": finding.rule,
+                "shortDescription": {"text": finding.title},
+                "fullDescription": {"text": finding.why or finding.title},
+                "helpUri": finding.sources[0] if finding.sources else "https://docs.kernel.org/",
+            },
+        )
+        result: dict[str, object] = {
+            "ruleId": finding.rule,
+            "level": _LEVELS.get(finding.verdict, "none"),
+            "kind": _kind(finding.verdict),
+            "message": {"text": f"{finding.check}: {finding.evidence}"},
+            "locations": [
+                {
+                    "logicalLocations": [
+                        {
+                            "name": host or finding.vantage,
+                            "fullyQualifiedName": f"{host or 'host'}/{finding.check}",
+                        }
+                    ]
+                }
+            ],
+        }
+        if finding.waived:
+            result["suppressions"] = [{"kind": "external", "justification": finding.waived}]
+        results.append(result)
+    log = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": {"name": "gpuroom", "rules": list(rules.values())}},
+                "results": results,
+            }
+        ],
+    }
+    return msgspec.json.format(msgspec.json.encode(log), indent=2) + b"\n"
+
+
+def _kind(verdict: Verdict) -> str:
+    return {
+        Verdict.FAIL: "fail",
+        Verdict.WARN: "fail",
+        Verdict.PASS: "pass",
+        Verdict.NOT_APPLICABLE: "notApplicable",
+        Verdict.INFO: "informational",
+    }.get(verdict, "open")

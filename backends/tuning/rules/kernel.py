@@ -1,0 +1,440 @@
+"""Kernel and boot line: release, command line, IOMMU, clock source, huge pages, bindings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from backends.tuning import numbers
+from backends.tuning.context import Kind
+from backends.tuning.findings import Columns
+from backends.tuning.fixes import Fix, Risk, commands, kernel_flags, manual, sysfs
+from backends.tuning.plans.cmdline import differences, parse_flags
+from backends.tuning.rules.base import (
+    Judgements,
+    Scene,
+    collect,
+    failed,
+    info,
+    passed,
+    rule,
+    unknown,
+    warned,
+)
+from backends.tuning.rules.devices import Role, devices, endpoints, gpu_path, iommu_mode
+from backends.tuning.rules.kernel_events import bar_failures, lockups
+from backends.tuning.tables import kernel_table
+
+RELEASE: Final = "/proc/sys/kernel/osrelease"
+
+
+@rule("kernel.version")
+def version(scene: Scene) -> Judgements:
+    view = scene.view
+    table = kernel_table()
+    by_kernel: Mapping[str, str] = {r.name: r.text or "" for r in view.each("p2p_by_kernel/*/*")}
+    worse = [k for k, status in by_kernel.items() if status in ("CNS", "TNS")]
+    if worse and "OK" in by_kernel.values():
+        good = next(k for k, status in by_kernel.items() if status == "OK")
+        yield failed(f"peer-to-peer works on {good} and not on {worse[0]}", fix=_pin(good))
+        return
+    release = view.text(RELEASE)
+    if release is None:
+        return
+    for bad in table.bad:
+        if release == bad.release:
+            yield failed(f"{release}: {bad.why}", fix=_pin(bad.instead))
+            return
+    now = numbers.release(release)
+    if now is None:
+        yield unknown(f"release {release[:40]!r} not understood")
+        return
+    vendor, family = scene.context.cpu_vendor, scene.context.cpu_family
+    for floor in table.floors:
+        least = numbers.release(floor.floor) or (0,)
+        if (vendor, family) == (floor.vendor, floor.family) and now < least:
+            yield warned(
+                f"{release} is older than {floor.floor}: {floor.why}",
+                fix=manual(f"install and boot a kernel of {floor.floor} or newer", reboot=True),
+            )
+            return
+    if family is None and now < table.highest_floor:
+        yield unknown(f"{release}; the CPU is not known, so neither is its floor")
+    else:
+        yield passed(release)
+
+
+def _pin(release: str) -> Fix:
+    return commands(
+        ("proxmox-boot-tool", "kernel", "pin", release, "--next-boot"),
+        summary=f"boot {release} once, then pin it",
+        undo="proxmox-boot-tool kernel unpin",
+        risk=Risk.MEDIUM,
+    )
+
+
+@rule("kernel.reboot_pending")
+def reboot_pending(scene: Scene) -> Judgements:
+    view = scene.view
+    running = view.text(RELEASE)
+    default = view.text("boot/default_kernel")
+    loaded = view.text("nvrm/version")
+    disk = view.text("module/nvidia/version")
+    required = view.has("/run/reboot-required") and not view.error("/run/reboot-required")
+    waits = []
+    if running and default and running != default:
+        waits.append(f"kernel {running} runs, {default} boots next")
+    if loaded and disk and loaded != disk:
+        waits.append(f"driver {loaded} is loaded, {disk} is installed")
+    if required:
+        waits.append("/run/reboot-required is there")
+    columns = Columns(running=running, configured=default)
+    if waits:
+        moved = "; device majors may move" if loaded or scene.gpus else ""
+        yield warned(
+            "; ".join(waits) + moved,
+            columns=columns,
+            fix=manual("plan a reboot; look at what it changes before", reboot=True),
+        )
+    elif running and default and (loaded is None) == (disk is None):
+        if loaded is None and scene.gpus:
+            yield unknown("kernel as configured; the driver's versions were not read")
+        else:
+            yield passed(f"{running} runs and boots next", columns=columns)
+    elif default or disk:
+        yield unknown("only a part of what boots next was read")
+
+
+@rule("kernel.cmdline_drift")
+def cmdline_drift(scene: Scene) -> Judgements:
+    view = scene.view
+    running = view.text("/proc/cmdline")
+    if running is None:
+        return
+    loader = view.text("boot/loader")
+    grub = view.text("boot/grub_cmdline")
+    systemd = view.text("/etc/kernel/cmdline")
+    if loader is None:
+        if grub is not None or systemd is not None:
+            yield unknown(
+                "which boot loader is in use was not read",
+                hint="proxmox-boot-tool status, or bootctl status",
+            )
+        return
+    used, other = (systemd, grub) if loader == "systemd-boot" else (grub, systemd)
+    if loader not in ("grub", "systemd-boot"):
+        yield unknown(f"boot loader {loader[:30]!r}")
+        return
+    if used is None:
+        yield unknown(f"the configuration of {loader} was not read")
+        return
+    missing, extra = differences(parse_flags(used), parse_flags(running))
+    columns = Columns(running=running, configured=used)
+    stray = []
+    if other is not None:
+        wanted, _ = differences(parse_flags(other), parse_flags(running))
+        stray = [flag for flag in wanted if flag not in parse_flags(used)]
+    wrong_file = {"systemd-boot": "the GRUB file", "grub": "/etc/kernel/cmdline"}[loader]
+    if stray:
+        yield failed(
+            f"{wrong_file} sets {' '.join(stray)}, and this host boots with {loader}",
+            columns=columns,
+            fix=kernel_flags(*stray, summary=f"move {' '.join(stray)} to {loader}'s file"),
+        )
+    elif missing:
+        yield warned(
+            f"configured, not running: {' '.join(missing)}",
+            columns=columns,
+            fix=manual("reboot, after the loader's files are refreshed", reboot=True),
+        )
+    elif extra:
+        yield warned(f"running, not configured: {' '.join(extra)}", columns=columns)
+    else:
+        yield passed(f"as {loader} has it", columns=columns)
+
+
+@rule("kernel.iommu")
+def iommu(scene: Scene) -> Judgements:
+    view = scene.view
+    mode = iommu_mode(view)
+    many = scene.context.gpu_count is None or scene.context.gpu_count > 1
+    if mode is None:
+        return
+    if scene.context.kind is Kind.VM:
+        yield info(f"{mode} inside the virtual machine; what counts is the host's")
+    elif scene.context.vm_host:
+        if mode == "off":
+            yield failed(
+                "off, and devices are handed to virtual machines",
+                fix=kernel_flags("iommu=pt", remove=("iommu", "amd_iommu", "intel_iommu")),
+            )
+        else:
+            yield passed(mode)
+    elif mode == "identity":
+        yield passed("passthrough (identity)")
+    elif mode == "translated":
+        if many:
+            yield failed(
+                "translated: peer-to-peer between GPUs is not supported so",
+                fix=kernel_flags("iommu=pt"),
+            )
+        else:
+            yield info("translated, with one GPU")
+    elif scene.context.cpus is not None and scene.context.cpus < 256:
+        yield passed(f"off, with {scene.context.cpus} CPUs and no virtual machines")
+    else:
+        count = f"{scene.context.cpus} CPUs" if scene.context.cpus else "256 CPUs or more"
+        yield warned(
+            f"off: with {count} x2APIC is not available, and nothing can be passed through",
+            fix=kernel_flags("iommu=pt", remove=("iommu", "amd_iommu", "intel_iommu")),
+        )
+
+
+@rule("kernel.mitigations")
+def mitigations(scene: Scene) -> Judgements:
+    view = scene.view
+    line = view.text("/proc/cmdline")
+    states = view.each("/sys/devices/system/cpu/vulnerabilities/*")
+    words = line.split() if line is not None else []
+    if "mitigations=off" in words:
+        yield warned(
+            "mitigations=off: a trade that the owner must accept",
+            fix=kernel_flags(remove=("mitigations",)),
+        )
+        return
+    off = [
+        w
+        for w in words
+        if re.fullmatch(
+            r"(?:nopti|pti=off|spectre_v2=off|l1tf=off|mds=off|retbleed=off|nospectre_v[12]|"
+            r"spec_store_bypass_disable=off|tsx_async_abort=off|srbds=off|mmio_stale_data=off)",
+            w,
+        )
+    ]
+    open_ = [r.name for r in states if (r.text or "").startswith("Vulnerable")]
+    if off:
+        yield warned(
+            f"switched off one by one: {' '.join(off)}",
+            fix=kernel_flags(remove=tuple(w.split("=")[0] for w in off)),
+        )
+    elif open_:
+        yield info(f"vulnerable: {', '.join(open_)}")
+    elif states and all((r.text or "").startswith(("Not affected", "Mitigation")) for r in states):
+        yield passed("default mitigations")
+    elif states:
+        yield unknown("some states were not understood")
+
+
+@rule("kernel.pcie_port_pm")
+def pcie_port_pm(scene: Scene) -> Judgements:
+    view = scene.view
+    line = view.text("/proc/cmdline") or ""
+    if "pcie_port_pm=off" in line.split():
+        yield passed("pcie_port_pm=off")
+        return
+    found = devices(scene)
+    for bdf in sorted(gpu_path(found)):
+        path = f"/sys/bus/pci/devices/{bdf}/power/control"
+        control = view.text(path)
+        if control == "on":
+            yield passed("power/control is on", found[bdf].label)
+        elif control == "auto":
+            affected = any(re.search(r"RTX PRO|RTX 50", g.name or "") for g in scene.gpus)
+            fix = sysfs((path,), "on", summary=f"keep the port {bdf} awake")
+            if affected:
+                yield warned("power/control is auto", found[bdf].label, fix=fix)
+            else:
+                yield info("power/control is auto", found[bdf].label, fix=fix)
+
+
+@rule("kernel.pci_alloc")
+def pci_alloc(scene: Scene) -> Judgements:
+    view = scene.view
+    lines = view.items("log/kernel")
+    failures = bar_failures(lines or [])
+    gpu = [f for f in failures if f.gpu]
+    if gpu:
+        for failure in gpu:
+            yield failed(
+                failure.line[:160],
+                failure.device.removeprefix("0000:"),
+                fix=manual("firmware: Above 4G Decoding on, a larger MMIO window", reboot=True),
+            )
+        return
+    for id_, label in endpoints(scene):
+        text = view.text(f"/sys/bus/pci/devices/{id_}/resource")
+        if text is None:
+            continue
+        first = [row.split() for row in text.splitlines()[:6]]
+        sized = [r for r in first if len(r) == 3 and r[2].startswith("0x")]
+        if len(sized) < 2:
+            yield unknown("resource file not understood", label)
+        elif any(
+            int(r[0], 16) == 0 and int(r[2], 16) & 0x200 for r in sized if _hex(r[0]) and _hex(r[2])
+        ):
+            yield failed(
+                "a BAR has no address",
+                label,
+                fix=manual("firmware: Above 4G Decoding on", reboot=True),
+            )
+        elif all(_hex(r[0]) for r in sized) and any(int(r[0], 16) for r in sized):
+            yield passed("every BAR is placed", label)
+        else:
+            yield unknown("resource file not understood", label)
+    if failures:
+        yield info(f"{len(failures)} bridge windows were not placed at first")
+
+
+def _hex(word: str) -> bool:
+    return bool(re.fullmatch(r"0x[0-9a-fA-F]{1,16}", word))
+
+
+@rule("kernel.clocksource")
+def clocksource(scene: Scene) -> Judgements:
+    base = "/sys/devices/system/clocksource/clocksource0"
+    now = scene.view.text(f"{base}/current_clocksource")
+    if now in ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"):
+        yield passed(now)
+    elif now in ("hpet", "acpi_pm", "jiffies", "refined-jiffies"):
+        listed = scene.view.peek(f"{base}/available_clocksource") or ""
+        why = next(
+            (line for line in scene.view.peek_items("log/kernel") if "TSC unstable" in line), ""
+        )
+        fix = None
+        if "tsc" in listed.split():
+            fix = sysfs(
+                (f"{base}/current_clocksource",), "tsc", summary="use the TSC", risk=Risk.MEDIUM
+            )
+        yield warned(
+            f"{now}: each reading of the clock is slow. {why}".strip(),
+            fix=fix or manual("the kernel does not offer the TSC: see firmware"),
+        )
+
+
+@rule("kernel.thp")
+def thp(scene: Scene) -> Judgements:
+    base = "/sys/kernel/mm/transparent_hugepage"
+    enabled = numbers.choice(scene.view.text(f"{base}/enabled"))
+    defrag = numbers.choice(scene.view.text(f"{base}/defrag"))
+    if defrag == "always":
+        yield warned(
+            "defrag is always: allocations stall in direct reclaim",
+            fix=sysfs(
+                (f"{base}/defrag",),
+                "madvise",
+                summary="defragment huge pages on request only",
+                persist_glob=f"{base}/defrag",
+            ),
+        )
+    elif enabled in ("always", "madvise"):
+        yield passed(f"enabled: {enabled}")
+    elif enabled == "never":
+        yield info(
+            "enabled: never",
+            experiment=True,
+            fix=sysfs(
+                (f"{base}/enabled",),
+                "madvise",
+                summary="huge pages on request",
+                persist_glob=f"{base}/enabled",
+            ),
+        )
+
+
+@rule("kernel.watchdog")
+def watchdog(scene: Scene) -> Judgements:
+    view = scene.view
+    lines = view.items("log/kernel")
+    hung = lockups(lines or [])
+    on = view.integer("/proc/sys/kernel/watchdog", 0, 1)
+    if hung:
+        yield failed(
+            f"{len(hung)} lock-ups or hung tasks: {hung[0][:120]}",
+            fix=manual("find what hangs: storage, driver or firmware"),
+        )
+    elif on == 0:
+        yield info("the watchdog is off")
+    elif on == 1:
+        if lines is not None and view.flag("log/complete"):
+            yield passed("on, and no lock-up since boot")
+        else:
+            yield unknown("on; the kernel's log was not read")
+
+
+@rule("kernel.isolation")
+def isolation(scene: Scene) -> Judgements:
+    view = scene.view
+    path = "/sys/devices/system/cpu/isolated"
+    isolated = view.cpus(path)
+    if isolated is None:
+        return
+    if not isolated:
+        yield passed("no isolated CPUs")
+        return
+    told = f"isolated: {numbers.show_cpus(isolated)}"
+    inside = [
+        r.name
+        for r in view.each("engine/*/cpus_allowed")
+        if (allowed := numbers.cpu_list(r.text)) and allowed <= isolated
+    ]
+    if inside:
+        yield warned(
+            f"{told}; engine process {inside[0]} runs there without load balancing",
+            fix=kernel_flags(remove=("isolcpus", "nohz_full", "rcu_nocbs")),
+        )
+    else:
+        yield info(told)
+
+
+@rule("kernel.init_on_alloc")
+def init_on_alloc(scene: Scene) -> Judgements:
+    view = scene.view
+    line = view.text("/proc/cmdline")
+    flag = re.search(r"(?:^|\s)init_on_alloc=([01])", line or "")
+    logged = view.text("log/init_on_alloc")
+    state = ("on" if flag[1] == "1" else "off") if flag else logged
+    if state not in ("on", "off"):
+        return
+    wanted = scene.expected.get("kernel.init_on_alloc")
+    if wanted and wanted != state:
+        yield warned(
+            f"heap zeroing is {state}, expected {wanted}",
+            fix=kernel_flags(f"init_on_alloc={int(wanted == 'on')}"),
+        )
+    elif wanted:
+        yield passed(f"heap zeroing is {state}, as expected")
+    else:
+        yield info(f"heap zeroing is {state}")
+
+
+@rule("kernel.gpu_binding")
+def gpu_binding(scene: Scene) -> Judgements:
+    view = scene.view
+    for reading in view.each("gpu_binding/*"):
+        if reading.text:
+            yield failed(f"{reading.name}: {reading.text}", reading.name, fix=_blacklist())
+    for device in devices(scene).values():
+        if device.role is not Role.GPU:
+            continue
+        key = device.key("driver")
+        driver = view.text(key)
+        wanted = {"nvidia", "amdgpu"} | ({"vfio-pci"} if scene.context.vm_host else set())
+        if driver in wanted:
+            yield passed(f"bound to {driver}", device.label)
+        elif driver == "vfio-pci":
+            yield info("bound to vfio-pci", device.label)
+        elif driver is not None:
+            yield failed(f"bound to {driver[:40]}", device.label, fix=_blacklist())
+        elif view.absent(key):
+            yield failed("bound to no driver", device.label)
+
+
+def _blacklist() -> Fix:
+    return manual(
+        "blacklist nouveau, nova and nova_core in /etc/modprobe.d, rebuild the initramfs",
+        reboot=True,
+    )
+
+
+RULES = collect(globals())

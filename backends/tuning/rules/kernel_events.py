@@ -1,0 +1,152 @@
+"""Events in the kernel's log: Xid, AER, BAR placement, lock-ups, memory. Pure text in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from backends.tuning.readers.pci_address import address, domain_as_printed
+
+_XID: Final = re.compile(
+    r"Xid \((?:PCI:)?(?P<bdf>[0-9A-Fa-f:.]{5,20})\): (?P<code>\d{1,3})\b,?\s*(?P<text>.*)$"
+)
+_PID: Final = re.compile(r"pid='?(?P<pid>\d+)'?(?:, name=(?P<name>[^,]+))?")
+_TIME: Final = re.compile(r"^\[\s*(\d+\.\d+)\]")
+_BUS_LOSS: Final = re.compile(
+    r"GPU (?:at )?(?:PCI:)?(?P<bdf>[0-9A-Fa-f:.]{7,20})?.*?(?:has )?fallen off the bus|"
+    r"RmInitAdapter failed|GPU is probably locked|GPU recovery action changed"
+)
+_AER: Final = re.compile(
+    r"(?P<port>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]):\s+(?:AER: )?PCIe Bus Error: "
+    r"severity=(?P<severity>\w+(?:[ -]\(?[\w-]+\)?)*)"
+)
+_BAR: Final = re.compile(
+    r"(?:(?P<driver>nvidia|pci|vfio-pci|nouveau|amdgpu|NVRM):?\s+)?"
+    r"(?P<bdf>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): "
+    r"(?:BAR (?P<bar>\d+)|bridge window|VF BAR \d+)[^\n]*?"
+    r"(?:\[(?:mem|io)\s+(?:size )?(?P<size>0x[0-9a-f]+)?[^\]]*\])?[^\n]*?"
+    r"(?P<what>can't assign|failed to assign|no space|can't be (?:placed|assigned))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """One Xid of one GPU."""
+
+    bdf: str
+    domain: str
+    code: int
+    text: str
+    pid: str
+    at_s: float | None
+
+
+def xids(lines: Iterable[str]) -> list[Xid]:
+    """Every Xid line, in order."""
+    result = []
+    for line in lines:
+        match = _XID.search(line)
+        if not match:
+            continue
+        pid = _PID.search(match["text"])
+        time = _TIME.search(line)
+        bdf = address(match["bdf"]) or match["bdf"].lower()
+        result.append(
+            Xid(
+                bdf,
+                domain_as_printed(match["bdf"]),
+                int(match["code"]),
+                match["text"].strip(),
+                pid["pid"] if pid else "",
+                float(time[1]) if time else None,
+            )
+        )
+    return result
+
+
+def incidents(found: Sequence[Xid], within_s: float = 60.0) -> list[Xid]:
+    """One Xid per GPU, code and minute: repeats are the same incident."""
+    last: dict[tuple[str, int], float | None] = {}
+    result = []
+    for xid in found:
+        place = (xid.bdf, xid.code)
+        before = last.get(place)
+        if place in last and (before is None or xid.at_s is None or xid.at_s - before <= within_s):
+            continue
+        last[place] = xid.at_s
+        result.append(xid)
+    return result
+
+
+def bus_losses(lines: Iterable[str]) -> list[str]:
+    """Lines that say a GPU is gone or did not start, with or without an Xid."""
+    return [
+        line
+        for line in lines
+        if (m := _BUS_LOSS.search(line)) and "recovery action" not in m[0] and not _XID.search(line)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class AerEvent:
+    """One reported PCIe error."""
+
+    port: str
+    severity: str
+    """correctable, nonfatal or fatal."""
+
+
+def aer_events(lines: Iterable[str]) -> list[AerEvent]:
+    """Errors that AER reported, one each."""
+    result = []
+    for line in lines:
+        match = _AER.search(line)
+        if match:
+            word = match["severity"].lower()
+            if word.startswith("correct"):
+                severity = "correctable"
+            elif "non-fatal" in word or "nonfatal" in word:
+                severity = "nonfatal"
+            else:
+                severity = "fatal"
+            result.append(AerEvent(match["port"], severity))
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class BarFailure:
+    """A BAR that the kernel could not place."""
+
+    device: str
+    gpu: bool
+    line: str
+
+
+def bar_failures(lines: Iterable[str]) -> list[BarFailure]:
+    """BARs that were not placed; whether it is a GPU's is told by driver and size."""
+    result = []
+    for line in lines:
+        match = _BAR.search(line)
+        if not match:
+            continue
+        size = int(match["size"], 16) if match["size"] else 0
+        gpu = match["bar"] is not None and (
+            match["driver"] in ("nvidia", "NVRM", "nouveau", "amdgpu") or size >= 1 << 28
+        )
+        result.append(BarFailure(match["bdf"], gpu, line.strip()))
+    placed = {f.device for f in result if f.gpu}
+    return [f for f in result if f.gpu or f.device not in placed]
+
+
+def lockups(lines: Iterable[str]) -> list[str]:
+    """Soft and hard lock-ups and hung tasks."""
+    words = re.compile(r"soft lockup|hard LOCKUP|blocked for more than \d+ seconds")
+    return [line for line in lines if words.search(line)]
+
+
+def out_of_memory(lines: Iterable[str]) -> list[str]:
+    """Kills of the kernel for want of memory."""
+    words = re.compile(r"Out of memory: Killed process|oom-kill:|Memory cgroup out of memory")
+    return [line for line in lines if words.search(line)]

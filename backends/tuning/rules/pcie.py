@@ -1,0 +1,669 @@
+"""PCIe: links, payload and read sizes, ordering, ASPM, ACS, errors, BARs, power."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+from backends.tuning.fixes import Fix, Risk, commands, kernel_flags, manual, sysfs
+from backends.tuning.rules.base import (
+    Judgements,
+    Scene,
+    collect,
+    failed,
+    inconclusive,
+    info,
+    not_applicable,
+    passed,
+    rule,
+    unknown,
+    warned,
+)
+from backends.tuning.rules.devices import (
+    LANE_GB_S,
+    SPEEDS,
+    Device,
+    Link,
+    Role,
+    devices,
+    endpoints,
+    gpu_path,
+    iommu_mode,
+    link_of,
+)
+from backends.tuning.rules.kernel_events import aer_events, bar_failures
+
+SIZES: Final = frozenset({128, 256, 512, 1024, 2048, 4096})
+TRUNCATED: Final = "the configuration space is cut to 64 bytes without CAP_SYS_ADMIN"
+
+
+def _labelled(scene: Scene) -> list[tuple[str, str, bool]]:
+    """Devices whose link counts: id, label, whether it is an endpoint."""
+    found = devices(scene)
+    path = gpu_path(found)
+    listed = [(id_, label, True) for id_, label in endpoints(scene)]
+    bridges = [d for d in found.values() if d.role is Role.BRIDGE]
+    listed.extend((d.bdf, d.label, False) for d in bridges if d.bdf in path or not path)
+    return listed
+
+
+@rule("pcie.link_width")
+def link_width(scene: Scene) -> Judgements:
+    path = gpu_path(devices(scene))
+    for id_, label, endpoint in _labelled(scene):
+        link = link_of(scene, id_)
+        if link.width is None or link.width == 0:
+            if link.max_width is not None and link.width is None and endpoint:
+                yield unknown("width not read", label)
+            continue
+        most = link.max_width
+        if most is not None and link.width < most:
+            if not endpoint and id_ not in path:
+                yield unknown(f"x{link.width} of x{most}; what hangs below is not known", label)
+                continue
+            yield failed(
+                f"x{link.width} of x{most}: {100 * link.width / most:.0f} % of the bandwidth",
+                label,
+                fix=_reseat(),
+            )
+        elif link.note == "downgraded":
+            yield failed(f"x{link.width}, downgraded", label, fix=_reseat())
+        elif most is None:
+            if link.note == "ok":
+                yield passed(f"x{link.width} (ok)", label)
+            else:
+                yield unknown(f"x{link.width}; what the device can do was not read", label)
+        elif link.parent_limits:
+            yield info(f"x{link.width}: as wide as the slot", label)
+        else:
+            yield passed(f"x{link.width} of x{most}", label)
+
+
+def _reseat() -> Fix:
+    return manual(
+        "reseat the card or riser; check slot wiring and bifurcation in firmware", reboot=True
+    )
+
+
+def _idle(scene: Scene, id_: str) -> bool | None:
+    """Whether the GPU was at rest when its link was read; None is not known."""
+    pstate = scene.view.text(f"gpu/{id_}/pstate")
+    busy = scene.view.integer(f"gpu/{id_}/util_pct", 0, 100)
+    if busy is not None and busy >= 50 and pstate in ("P0", "P1", "P2"):
+        return False
+    if pstate in ("P0", "P1", "P2") and busy is None:
+        return None
+    return True if pstate else None
+
+
+@rule("pcie.link_gen")
+def link_gen(scene: Scene) -> Judgements:
+    for id_, label, endpoint in _labelled(scene):
+        link = link_of(scene, id_)
+        if link.generation is None:
+            if link.max_generation is not None and endpoint:
+                yield unknown("generation not read", label)
+            continue
+        if link.max_generation is None:
+            note = scene.view.text(f"pci/{id_}/speed_note")
+            if note == "downgraded" and endpoint:
+                yield inconclusive(f"Gen{link.generation}, downgraded", label, hint=LOAD)
+            elif note == "ok" and endpoint:
+                yield passed(f"Gen{link.generation} (ok)", label)
+            continue
+        if link.generation >= link.max_generation:
+            yield passed(f"Gen{link.generation} of Gen{link.max_generation}", label)
+        elif not endpoint:
+            continue
+        elif _idle(scene, id_) is False:
+            yield failed(
+                f"Gen{link.generation} of Gen{link.max_generation} under load",
+                label,
+                fix=_retrain(id_, link),
+            )
+        else:
+            pstate = scene.view.peek(f"gpu/{id_}/pstate")
+            state = f"in {pstate}" if pstate else "whether it was at work is not known"
+            yield inconclusive(
+                f"Gen{link.generation} of Gen{link.max_generation}, {state}", label, hint=LOAD
+            )
+
+
+LOAD: Final = "links slow down at rest: read again under 3 s of copies"
+
+
+def _retrain(id_: str, link: Link) -> Fix:
+    return manual(
+        f"retrain the link above {id_}: target speed Gen{link.max_generation} in the upstream "
+        "port's LNKCTL2, then the retrain bit in LNKCTL, read back"
+    )
+
+
+@rule("pcie.link_flap")
+def link_flap(scene: Scene) -> Judgements:
+    limit = scene.profile["pcie_flaps_per_s"]
+    for reading in scene.view.each("pcie_flaps/*/changes"):
+        id_ = reading.name
+        seconds = scene.view.number(f"pcie_flaps/{id_}/seconds", 0.1, 1e6)
+        loaded = scene.view.flag(f"pcie_flaps/{id_}/under_load")
+        changes = reading.integer
+        if changes is None or changes < 0 or seconds is None:
+            yield unknown("not sampled", id_)
+        elif changes == 0:
+            if seconds >= 10:
+                yield passed(f"no change in {seconds:g} s", id_)
+            else:
+                yield inconclusive(f"no change in {seconds:g} s", id_, hint="sample for 30 s")
+        elif loaded or changes / seconds > limit:
+            where = " under load" if loaded else ""
+            yield warned(
+                f"{changes} speed changes in {seconds:g} s{where}",
+                id_,
+                fix=manual(
+                    "once pcie.link_gen passes on this link, set Hardware "
+                    "Autonomous Speed Disable (LNKCTL2 bit 5) and read back"
+                ),
+            )
+        else:
+            yield info(f"{changes} speed changes in {seconds:g} s at rest", id_)
+
+
+@rule("pcie.path_bottleneck", min_gpus=2)
+def path_bottleneck(scene: Scene) -> Judgements:
+    found = devices(scene)
+    for device in found.values():
+        if scene.view.peek(device.key("port_type")) != "upstream port":
+            continue
+        below = [d for d in found.values() if d.role is Role.GPU and _above(found, d, device.bdf)]
+        if not below:
+            continue
+        link = link_of(scene, device.bdf)
+        if not link.width or not link.max_width or not link.generation:
+            yield unknown("uplink not read", device.label)
+            continue
+        if link.width < link.max_width:
+            yield failed(f"uplink x{link.width} of x{link.max_width}", device.label, fix=_reseat())
+            continue
+        room = link.width * LANE_GB_S[min(link.max_generation or link.generation, 6)]
+        demand = 0.0
+        for gpu in below:
+            lane = link_of(scene, gpu.bdf)
+            demand += (lane.max_width or 0) * LANE_GB_S.get(lane.max_generation or 0, 0)
+        if not demand:
+            yield unknown("the links below were not read", device.label)
+            continue
+        ratio = demand / room
+        told = f"{len(below)} GPUs share {room:.0f} GB/s: {ratio:.1f} to 1"
+        if ratio > scene.profile["pcie_oversubscription_warn"]:
+            yield warned(told, device.label, fix=manual("spread the GPUs over more uplinks"))
+        elif ratio <= scene.profile["pcie_oversubscription_fine"]:
+            yield passed(told, device.label)
+        else:
+            yield info(told, device.label)
+    roots = [d for d in found.values() if d.role is Role.GPU and d.parent]
+    switches = {
+        d.parent
+        for d in roots
+        if scene.view.peek(f"pci/{d.parent}/port_type") in ("downstream port", "upstream port")
+    }
+    if (
+        roots
+        and not switches
+        and all(scene.view.text(f"pci/{d.parent}/port_type") == "root port" for d in roots)
+    ):
+        yield not_applicable("every GPU hangs on a root port of its own")
+
+
+def _above(found: dict[str, Device] | object, device: Device, bdf: str) -> bool:
+    assert isinstance(found, dict)
+    parent, steps = device.parent, 0
+    while parent and steps < 32:
+        if parent == bdf:
+            return True
+        above = found.get(parent)
+        parent, steps = (above.parent if above else None), steps + 1
+    return False
+
+
+def _judged(scene: Scene, *roles: Role) -> list[Device]:
+    return [d for d in devices(scene).values() if d.role in roles]
+
+
+@rule("pcie.mps")
+def mps(scene: Scene) -> Judgements:
+    view = scene.view
+    for device in _judged(scene, Role.GPU, Role.NIC, Role.UNNAMED):
+        if view.flag(device.key("truncated")):
+            yield unknown(TRUNCATED, device.label)
+            continue
+        now = view.integer(device.key("mps_bytes"), 128, 4096)
+        most = view.integer(device.key("mps_max_bytes"), 128, 4096)
+        if now is None and most is None:
+            continue
+        if now not in SIZES or most not in SIZES:
+            yield unknown("MaxPayload not read", device.label)
+            continue
+        above = view.integer(f"pci/{device.parent}/mps_bytes", 128, 4096) if device.parent else None
+        if above is not None and now > above:
+            yield failed(
+                f"MaxPayload {now}, the port above sends {above}",
+                device.label,
+                fix=kernel_flags("pci=pcie_bus_perf"),
+            )
+            continue
+        reach = most
+        parent, steps = device.parent, 0
+        found = devices(scene)
+        while parent and steps < 32:
+            limit = view.peek_integer(f"pci/{parent}/mps_max_bytes")
+            reach = min(reach, limit) if limit in SIZES else reach
+            parent, steps = (found[parent].parent if parent in found else None), steps + 1
+        if now < reach:
+            yield warned(
+                f"MaxPayload {now} of {reach} bytes",
+                device.label,
+                fix=kernel_flags("pci=pcie_bus_perf"),
+            )
+        else:
+            yield passed(f"MaxPayload {now} of {most} bytes", device.label)
+
+
+@rule("pcie.mrrs")
+def mrrs(scene: Scene) -> Judgements:
+    view = scene.view
+    bridges = 0
+    for device in devices(scene).values():
+        size = view.integer(device.key("mrrs_bytes"), 128, 4096)
+        if device.role in (Role.GPU, Role.NIC) and view.flag(device.key("truncated")):
+            yield unknown(TRUNCATED, device.label)
+        elif size not in SIZES:
+            if size is not None or (device.role is Role.GPU and view.has(device.key("mps_bytes"))):
+                yield unknown("MaxReadReq not read", device.label)
+        elif device.role is Role.BRIDGE:
+            bridges += 1
+        elif device.role is Role.NIC and size < 4096:
+            yield info(
+                f"MaxReadReq {size}; NVIDIA sets 4096 on network cards",
+                device.label,
+                fix=_set_mrrs(device, 4096, size),
+            )
+        elif size < 256:
+            yield warned(f"MaxReadReq {size} bytes", device.label, fix=_set_mrrs(device, 512, size))
+        else:
+            yield passed(f"MaxReadReq {size} bytes", device.label)
+    if bridges and not any(device.role is not Role.BRIDGE for device in devices(scene).values()):
+        yield not_applicable("bridges issue no bulk reads")
+
+
+def _set_mrrs(device: Device, wanted: int, now: int) -> Fix | None:
+    if device.role is Role.UNNAMED:
+        return None
+    field = {size: index for index, size in enumerate(sorted(SIZES))}
+    argv = ("setpci", "-s", device.bdf, f"CAP_EXP+8.w={field[wanted] << 12:04x}:7000")
+    return commands(
+        argv,
+        summary=f"MaxReadReq of {device.bdf} to {wanted} (lost at reset; some ports ignore it)",
+        undo=f"setpci -s {device.bdf} CAP_EXP+8.w={field[now] << 12:04x}:7000",
+    )
+
+
+@rule("pcie.relaxed_ordering")
+def relaxed_ordering(scene: Scene) -> Judgements:
+    view = scene.view
+    for device in _judged(scene, Role.GPU, Role.NIC, Role.UNNAMED):
+        if view.flag(device.key("truncated")):
+            yield unknown(TRUNCATED, device.label)
+            continue
+        on = view.flag(device.key("relaxed_ordering"))
+        if on:
+            yield passed("relaxed ordering is on", device.label)
+        elif on is False:
+            yield warned(
+                "relaxed ordering is off",
+                device.label,
+                fix=commands(
+                    ("setpci", "-s", device.bdf, "CAP_EXP+8.w=0010:0010"),
+                    summary=f"relaxed ordering on at {device.bdf}",
+                    undo=f"setpci -s {device.bdf} CAP_EXP+8.w=0000:0010",
+                    risk=Risk.MEDIUM,
+                )
+                if device.role is not Role.UNNAMED
+                else None,
+            )
+
+
+@rule("pcie.tag10")
+def tag10(scene: Scene) -> Judgements:
+    view = scene.view
+    for device in _judged(scene, Role.GPU, Role.NIC, Role.UNNAMED):
+        if view.flag(device.key("truncated")):
+            yield unknown(TRUNCATED, device.label)
+            continue
+        able = view.flag(device.key("tag10_requester"))
+        on = view.flag(device.key("tag10_enabled"))
+        speed = view.number(device.key("max_speed_gts"), 2.5, 64)
+        if able is None and on is None:
+            continue
+        if on:
+            yield passed("10-bit tags are on", device.label)
+        elif speed is not None and speed < 16:
+            yield not_applicable("older than Gen4", device.label)
+        elif able and on is False and speed is not None:
+            yield warned(
+                "10-bit tags: able, off",
+                device.label,
+                fix=manual("10-bit tag support in firmware: Auto or Enabled", reboot=True),
+            )
+        elif able is False:
+            yield not_applicable("the device asks for none", device.label)
+        else:
+            yield unknown("10-bit tags not read", device.label)
+
+
+@rule("pcie.aspm")
+def aspm(scene: Scene) -> Judgements:
+    view = scene.view
+    flag = "pcie_aspm=off" in (view.peek("/proc/cmdline") or "").split()
+    found = devices(scene)
+    path = gpu_path(found)
+    for device in found.values():
+        if device.role not in (Role.GPU, Role.UNNAMED) and device.bdf not in path:
+            continue
+        if device.role is Role.GPU and view.flag(device.key("truncated")):
+            yield unknown(TRUNCATED, device.label)
+            continue
+        state = view.text(device.key("aspm"))
+        if state is None:
+            continue
+        if state == "Disabled":
+            yield passed("ASPM is off in LnkCtl", device.label)
+        elif re.fullmatch(r"(?:L0s|L1|L0s L1|L0s and L1) Enabled", state):
+            told = f"{state} in LnkCtl"
+            if flag:
+                told += "; pcie_aspm=off leaves firmware's setting in place"
+            yield warned(told, device.label, fix=_aspm_off(device))
+        else:
+            yield unknown(f"LnkCtl says {state[:40]!r}", device.label)
+
+
+def _aspm_off(device: Device) -> Fix:
+    base = f"/sys/bus/pci/devices/{device.bdf}/link"
+    fix = sysfs((f"{base}/l1_aspm",), "0", summary=f"ASPM off at {device.bdf}")
+    lasting = kernel_flags("pcie_aspm.policy=performance")
+    return Fix(fix.summary, runtime=fix.runtime, persistent=lasting.persistent)
+
+
+@rule("pcie.acs")
+def acs(scene: Scene) -> Judgements:
+    view = scene.view
+    translated = iommu_mode(view) == "translated"
+    view.drain()
+    for device in devices(scene).values():
+        control = view.text(device.key("acs_control"))
+        if control is None:
+            if device.role is Role.BRIDGE and view.flag(device.key("truncated")):
+                yield unknown(TRUNCATED, device.label)
+            continue
+        flags = dict(re.findall(r"([A-Za-z]+)([+-])", control))
+        redirect = [
+            name for name in ("ReqRedir", "CmpltRedir", "EgressCtrl") if flags.get(name) == "+"
+        ]
+        if scene.context.vm_host:
+            if redirect:
+                yield passed("redirects, as virtual machines need", device.label)
+            else:
+                yield warned("no redirect: virtual machines are not isolated", device.label)
+        elif redirect:
+            fix = _acs_fix(device)
+            told = f"{', '.join(redirect)} on"
+            if translated:
+                yield failed(f"{told}, and the IOMMU translates", device.label, fix=fix)
+            else:
+                yield warned(f"{told}: peer traffic goes through the root", device.label, fix=fix)
+        elif {"ReqRedir", "CmpltRedir"} <= set(flags):
+            yield passed("no redirect", device.label)
+        else:
+            yield unknown(f"ACS control not understood: {control[:60]}", device.label)
+
+
+def _acs_fix(device: Device) -> Fix:
+    if ":" not in device.bdf:
+        return manual(
+            "switch ReqRedir, CmpltRedir and EgressCtrl off on the GPUs' ports, or set "
+            "pci=disable_acs_redir=<port> on the kernel command line"
+        )
+    return Fix(
+        f"ACS redirect off at {device.bdf}",
+        runtime=commands(
+            ("setpci", "-s", device.bdf, "ECAP_ACS+6.w=0000:002c"), summary=""
+        ).runtime,
+        persistent=kernel_flags(f"pci=disable_acs_redir={device.bdf}").persistent,
+        risk=Risk.MEDIUM,
+        undo="the old control word is written back with setpci; the flag is removed",
+    )
+
+
+@rule("pcie.aer")
+def aer(scene: Scene) -> Judgements:
+    view = scene.view
+    owner = view.text("log/aer_owner")
+    events = aer_events(view.items("log/kernel") or [])
+    counters = view.each("/sys/bus/pci/devices/*/aer_dev_fatal")
+    if owner == "firmware" and not events:
+        yield not_applicable(
+            "firmware keeps AER to itself: zero counts prove nothing; read the BMC's event log"
+        )
+        return
+    by_port: dict[str, list[str]] = {}
+    for event in events:
+        by_port.setdefault(event.port, []).append(event.severity)
+    for port, severities in by_port.items():
+        wrong = sum(severity != "correctable" for severity in severities)
+        if wrong:
+            yield failed(f"{wrong} uncorrectable errors logged", port, fix=_cable())
+        else:
+            yield warned(
+                f"{len(severities)} correctable errors logged",
+                port,
+                fix=_cable(),
+                hint="the rate matters: count again after a minute of load",
+            )
+    for reading in counters:
+        if reading.name in by_port:
+            continue
+        bdf = reading.name
+        base = f"/sys/bus/pci/devices/{bdf}"
+        fatal = _aer_total(view.text(f"{base}/aer_dev_fatal"))
+        nonfatal = _aer_total(view.text(f"{base}/aer_dev_nonfatal"))
+        correctable = _aer_total(view.text(f"{base}/aer_dev_correctable"))
+        label = bdf.removeprefix("0000:")
+        if fatal or nonfatal:
+            yield failed(
+                f"{fatal or 0} fatal, {nonfatal or 0} non-fatal errors", label, fix=_cable()
+            )
+        elif correctable:
+            yield warned(
+                f"{correctable} correctable errors since boot",
+                label,
+                fix=_cable(),
+                hint="the rate matters: count again after a minute of load",
+            )
+        elif None in (fatal, nonfatal, correctable):
+            yield unknown("counters not read", label)
+        elif owner == "os":
+            view.text("log/aer_owner")
+            yield passed("no errors, and the kernel owns AER", label)
+        else:
+            yield unknown("no errors counted; whether the kernel owns AER is not known", label)
+
+
+def _aer_total(text: str | None) -> int | None:
+    """The total of an `aer_dev_*` file."""
+    match = re.search(r"TOTAL_ERR_\w+ (\d{1,18})", text or "")
+    return int(match[1]) if match else None
+
+
+def _cable() -> Fix:
+    return manual("reseat the card, use a shorter cable or riser; lower the generation until then")
+
+
+@rule("pcie.replay")
+def replay(scene: Scene) -> Judgements:
+    view = scene.view
+    risen = {}
+    for gpu in scene.gpus:
+        delta = view.peek_integer(gpu.key("replays_per_minute"))
+        if delta:
+            risen[gpu.id] = delta
+    for gpu in scene.gpus:
+        delta = view.integer(gpu.key("replays_per_minute"))
+        total = view.integer(gpu.key("replays"))
+        if delta is None and total is None:
+            if view.error(gpu.key("replays")) == "NotSupported":
+                yield not_applicable("not counted", gpu.label)
+            continue
+        link = link_of(scene, gpu.id)
+        if delta is None:
+            if total == 0:
+                yield passed("none since the last reset", gpu.label)
+            else:
+                yield inconclusive(
+                    f"{total} since the last reset",
+                    gpu.label,
+                    hint="read again after a minute of load",
+                )
+            continue
+        budget = (
+            math.ceil(SPEEDS[link.generation] / 1000 * 60 * link.width)
+            if link.generation in SPEEDS and link.width
+            else None
+        )
+        if delta == 0:
+            yield passed("none in a minute of load", gpu.label)
+        elif budget is not None and delta > budget:
+            yield failed(
+                f"{delta} a minute, the bit error budget is {budget}", gpu.label, fix=_cable()
+            )
+        elif len(risen) == 1 and len(scene.gpus) > 1:
+            yield warned(f"{delta} a minute, on this GPU alone", gpu.label, fix=_cable())
+        else:
+            yield info(f"{delta} a minute", gpu.label)
+
+
+@rule("pcie.bar1")
+def bar1(scene: Scene) -> Judgements:
+    view = scene.view
+    lone = scene.context.gpu_count == 1
+    placed_wrong = {f.device for f in bar_failures(view.items("log/kernel") or []) if f.gpu}
+    for device in sorted(placed_wrong):
+        yield failed("its BAR was not placed", device.removeprefix("0000:"), fix=_above_4g())
+    for id_, label in endpoints(scene):
+        if id_ in placed_wrong:
+            continue
+        bar_mib = view.integer(f"gpu/{id_}/bar1_mib", 1, 1 << 30)
+        vram_mib = view.integer(f"gpu/{id_}/vram_mib", 1, 1 << 30)
+        if bar_mib is None:
+            size = view.integer(f"pci/{id_}/bar_bytes", 1, 1 << 50)
+            bar_mib = size >> 20 if size is not None else None
+        if vram_mib is None:
+            model = next((g.model for g in scene.gpus if g.id == id_), None) or _model(scene, id_)
+            vram_mib = (
+                model * 1024
+                if isinstance(model, int)
+                else (model.vram_gib * 1024 if model and model.vram_gib else None)
+            )
+        if bar_mib is None:
+            if view.flag(f"pci/{id_}/bar_unassigned"):
+                yield failed("a BAR has no address", label, fix=_above_4g())
+            elif view.error(f"gpu/{id_}/bar1_mib"):
+                yield unknown("BAR1 not read", label)
+            continue
+        if bar_mib <= 256 or (vram_mib is not None and bar_mib < vram_mib * 0.98):
+            room = f" of {vram_mib} MiB" if vram_mib else ""
+            made = warned if lone else failed
+            yield made(f"BAR1 {bar_mib} MiB{room}", label, fix=_above_4g())
+        elif vram_mib is not None:
+            yield passed(f"BAR1 {bar_mib} MiB covers {vram_mib} MiB", label)
+        else:
+            most = view.integer(f"pci/{id_}/rebar_max_bytes", 1, 1 << 60)
+            if most is not None and bar_mib << 20 >= most:
+                yield passed(f"BAR1 {bar_mib} MiB, the largest it offers", label)
+            else:
+                yield unknown(f"BAR1 {bar_mib} MiB; the memory's size is not known", label)
+
+
+def _model(scene: Scene, id_: str) -> int | None:
+    """Memory in GiB by the PCI device's id or name."""
+    from backends.tuning.gpus import DEVICE_NAMES, model_of
+
+    text = scene.view.text(f"pci/{id_}/device_id") or ""
+    name = DEVICE_NAMES.get(int(text, 16)) if re.fullmatch(r"[0-9a-f]{4}", text) else None
+    model = model_of(name) or model_of(scene.view.peek(f"pci/{id_}/name"))
+    return model.vram_gib if model else None
+
+
+def _above_4g() -> Fix:
+    return manual(
+        "firmware: Above 4G Decoding and Re-Size BAR on, a larger MMIO window", reboot=True
+    )
+
+
+@rule("pcie.runtime_pm")
+def runtime_pm(scene: Scene) -> Judgements:
+    view = scene.view
+    for id_, label in endpoints(scene):
+        base = f"/sys/bus/pci/devices/{id_}"
+        control = view.text(f"{base}/power/control")
+        cold = view.integer(f"{base}/d3cold_allowed", 0, 1)
+        if control == "on":
+            yield passed("power/control is on", label)
+        elif control == "auto" and cold == 1:
+            yield warned(
+                "power/control is auto and D3cold is allowed",
+                label,
+                fix=Fix(
+                    f"keep {id_} awake",
+                    runtime=(
+                        *sysfs((f"{base}/power/control",), "on", summary="").runtime,
+                        *sysfs((f"{base}/d3cold_allowed",), "0", summary="").runtime,
+                    ),
+                ),
+            )
+        elif control == "auto" and cold == 0:
+            yield passed("power/control is auto, D3cold is not allowed", label)
+        elif control is not None:
+            yield unknown("d3cold_allowed not read", label)
+
+
+@rule("pcie.reset_method")
+def reset_method(scene: Scene) -> Judgements:
+    for id_, label in endpoints(scene):
+        path = f"/sys/bus/pci/devices/{id_}/reset_method"
+        text = scene.view.text(path)
+        if text is None:
+            continue
+        methods = text.split()
+        known = {"flr", "bus", "pm", "acpi", "device_specific", "cxl_bus", "af_flr"}
+        if not methods or not set(methods) <= known:
+            yield unknown(f"reset_method says {text[:40]!r}", label)
+        elif scene.context.vm_host and methods == ["flr"] and _reset_bug(scene, id_):
+            yield warned(
+                "only flr, and this card may stay dead after it",
+                label,
+                fix=manual("known fault of this card in virtual machines: keep D3cold off"),
+            )
+        else:
+            fix = None
+            if "bus" in methods and methods[0] != "bus":
+                fix = sysfs((path,), "bus", summary=f"reset {id_} by bus", risk=Risk.HIGH)
+            yield info(", ".join(methods), label, fix=fix)
+
+
+def _reset_bug(scene: Scene, id_: str) -> bool:
+    gpu = next((g for g in scene.gpus if g.id == id_), None)
+    name = gpu.name if gpu else scene.view.peek(f"pci/{id_}/name")
+    return bool(re.search(r"RTX PRO 6000|RTX 5090|2bb[1-5]|2b85", name or ""))
+
+
+RULES = collect(globals())

@@ -1,0 +1,566 @@
+"""Virtualisation: Proxmox containers and their device majors, virtual machines, runtimes."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from backends.tuning import numbers
+from backends.tuning.context import Kind
+from backends.tuning.fixes import EditFile, Fix, Risk, commands, manual
+from backends.tuning.plans.proxmox import Lxc, parse_lxc, parse_qemu
+from backends.tuning.rules.base import (
+    Judgements,
+    Scene,
+    collect,
+    failed,
+    info,
+    not_applicable,
+    passed,
+    rule,
+    unknown,
+    warned,
+)
+from backends.tuning.rules.devices import Role, devices
+from backends.tuning.rules.gpu import VERSION
+from backends.tuning.view import View
+
+NODE_DRIVERS: Final = (
+    (re.compile(r"/nvidia-uvm(?:-tools)?$"), ("nvidia-uvm",)),
+    (re.compile(r"/nvidia-caps/"), ("nvidia-caps",)),
+    (re.compile(r"/nvidia-caps-imex-channels/"), ("nvidia-caps-imex-channels",)),
+    (re.compile(r"/nvidia-nvswitch"), ("nvidia-nvswitch",)),
+    (re.compile(r"/nvidia-nvlink$"), ("nvidia-nvlink",)),
+    (
+        re.compile(r"/nvidia(?:\d+|ctl|-modeset)$"),
+        ("nvidia", "nvidia-frontend", "nvidiactl", "nvidia-modeset"),
+    ),
+    (re.compile(r"/dri/"), ("drm",)),
+)
+"""Which driver of /proc/devices owns a node."""
+FIXED_MAJORS: Final = {195: "nvidia", 226: "drm", 1: "mem", 5: "tty", 10: "misc", 136: "pts"}
+"""Majors that are assigned for good; all others are given out when a module is loaded."""
+
+
+def majors(view: View, *, note: bool = True) -> dict[str, int]:
+    """Character device majors by driver, from /proc/devices; empty when it was not read."""
+    lines = view.items("/proc/devices") if note else view.peek_items("/proc/devices")
+    result: dict[str, int] = {}
+    for line in lines or []:
+        if line.strip() == "Block devices:":
+            break
+        if match := re.match(r"\s*(\d{1,4}) (\S+)$", line):
+            result.setdefault(match[2], int(match[1]))
+    return result
+
+
+def driver_of(path: str, table: Mapping[str, int]) -> tuple[str, int] | None:
+    """The driver that owns a node, and its major today."""
+    for pattern, names in NODE_DRIVERS:
+        if pattern.search(path):
+            for name in names:
+                if name in table:
+                    return name, table[name]
+            return None
+    return None
+
+
+def containers(scene: Scene) -> Iterable[tuple[str, Lxc]]:
+    """Proxmox container configurations that are at hand, by id."""
+    for reading in scene.view.each("pve/lxc/*"):
+        lines = reading.fact.value
+        if isinstance(lines, list):
+            yield reading.name, parse_lxc(lines)
+
+
+@rule("virt.kind")
+def kind(scene: Scene) -> Judgements:
+    said = scene.view.text("virt/kind")
+    if said is None:
+        return
+    known = scene.context.kind
+    pve = ", Proxmox VE" if scene.context.proxmox and known is Kind.BARE_METAL else ""
+    yield info(f"{known.value} ({said}){pve}" if known is not Kind.UNKNOWN else said[:40])
+
+
+@rule("parse.devices")
+def device_majors(scene: Scene) -> Judgements:
+    ours = {n: m for n, m in majors(scene.view).items() if "nvidia" in n}
+    if ours:
+        yield info(", ".join(f"{name}={major}" for name, major in ours.items()))
+
+
+@rule("virt.lxc_majors")
+def lxc_majors(scene: Scene) -> Judgements:
+    table = majors(scene.view)
+    for id_, config in containers(scene):
+        label = id_
+        if not config.uses_gpu:
+            yield not_applicable("no GPU handed in", label)
+            continue
+        fix = devn_fix(id_, config)
+        raw = [n for n in config.mounts if n not in config.devn]
+        if not config.allows and not raw:
+            yield passed("devN entries alone: today's majors at every start", label)
+            continue
+        if not table:
+            hard = sorted(
+                {
+                    a.major
+                    for a in config.allows
+                    if a.major not in FIXED_MAJORS and a.major is not None
+                }
+            )
+            told = (
+                f"majors {', '.join(str(m) for m in hard)} are written down"
+                if hard
+                else ("raw device rules")
+            )
+            yield unknown(
+                f"{told}; the host's /proc/devices is not at hand",
+                label,
+                hint="cat /proc/devices on the host",
+            )
+            continue
+        refused = _refused(config, raw, table)
+        ignored = [a for a in config.allows if a.v1]
+        foreign = _foreign(config, table)
+        if refused:
+            told = ", ".join(f"{name} is {major} today" for name, major in refused.items())
+            more = f"; instead allowed: {foreign}" if foreign else ""
+            yield failed(f"not allowed: {told}{more}", label, fix=fix)
+        elif ignored and not any(not a.v1 for a in config.allows):
+            yield warned("lxc.cgroup.devices is ignored under cgroup v2", label, fix=fix)
+        elif any(a.major is None for a in config.allows):
+            yield warned("every device is allowed", label, fix=fix)
+        elif foreign:
+            yield warned(f"allows more than GPUs: {foreign}", label, fix=fix)
+        elif not raw:
+            yield unknown("rules without mounted nodes", label)
+        elif any(driver_of("/dev/" + n.removeprefix("/dev/"), table) is None for n in raw):
+            yield unknown("a mounted node's driver is not in /proc/devices", label)
+        else:
+            yield passed("every mounted node's major is allowed today", label)
+
+
+def _refused(config: Lxc, raw: Iterable[str], table: Mapping[str, int]) -> dict[str, int]:
+    """Drivers of mounted nodes whose major today is not allowed."""
+    allowed = {a.major for a in config.allows if not a.v1}
+    refused: dict[str, int] = {}
+    if None in allowed:
+        return refused
+    for node in raw:
+        owner = driver_of("/dev/" + node.removeprefix("/dev/"), table)
+        if owner and owner[1] not in allowed:
+            refused[owner[0]] = owner[1]
+    return refused
+
+
+def _foreign(config: Lxc, table: Mapping[str, int]) -> str:
+    """Allowed majors that belong to something else today, or to nothing."""
+    by_major: dict[int, list[str]] = defaultdict(list)
+    for name, major in table.items():
+        by_major[major].append(name)
+    told = []
+    for major in sorted({a.major for a in config.allows if a.major is not None}):
+        names = by_major.get(major, [])
+        ours = major in FIXED_MAJORS or any(n.startswith("nvidia") or n == "drm" for n in names)
+        if not ours:
+            told.append(f"{major} ({'/'.join(names) or 'nobody'})")
+    return ", ".join(told)
+
+
+def devn_fix(id_: str, config: Lxc) -> Fix:
+    """Replace written-down majors by devN entries, which take today's at every start."""
+    path = f"/etc/pve/lxc/{id_}.conf"
+    nodes = ",".join(config.nodes)
+    return Fix(
+        f"devN entries for container {id_} instead of written-down majors (Proxmox VE 8.2+)",
+        persistent=(EditFile(path, "lxc_devn", (("nodes", nodes),)),),
+        restarts=f"container {id_}",
+        risk=Risk.MEDIUM,
+        undo="the configuration comes back from its copy; restart the container",
+    )
+
+
+@rule("virt.lxc_devn")
+def lxc_devn(scene: Scene) -> Judgements:
+    version = numbers.release(scene.view.peek("pve/version") or "")
+    for id_, config in containers(scene):
+        if not config.uses_gpu:
+            yield not_applicable("no GPU handed in", id_)
+        elif version is not None and version < (8, 2):
+            yield not_applicable("Proxmox VE older than 8.2", id_)
+        elif config.raw_gpu:
+            yield warned(
+                f"{len(config.mounts)} raw mounts, {len(config.allows)} raw rules",
+                id_,
+                fix=devn_fix(id_, config),
+            )
+        elif config.devn:
+            yield passed(f"{len(config.devn)} devN entries", id_)
+        else:
+            yield unknown("no devN entry seen", id_)
+
+
+@rule("virt.dev_nodes")
+def dev_nodes(scene: Scene) -> Judgements:
+    view = scene.view
+    nodes = view.each("node//dev/*") + view.each("node//dev/*/*")
+    table = majors(view)
+    if not table and scene.other is not None:
+        table = majors(scene.other, note=False)
+    if not nodes:
+        return
+    present = {r.fact.key.removeprefix("node/"): r for r in nodes}
+    fix = commands(
+        ("nvidia-modprobe", "-c0", "-u"),
+        summary="make the nodes on the host, then restart the container",
+        restarts="the container",
+    )
+    for path, reading in present.items():
+        text = reading.text
+        label = path.removeprefix("/dev/")
+        match = re.match(r"(\d+):(\d+) (\d{3})", text or "")
+        if text is None and reading.fact.error == "ENOENT":
+            if "uvm" in path or "ctl" in path:
+                yield failed("missing", label, fix=fix)
+            continue
+        if not match:
+            yield unknown("not read", label)
+            continue
+        owner = driver_of(path, table)
+        mode = match[3]
+        if owner is not None and int(match[1]) != owner[1]:
+            yield failed(f"major {match[1]}, {owner[0]} has {owner[1]} today", label, fix=fix)
+        elif (
+            "caps" not in path
+            and int(mode[2]) & 6 != 6
+            and view.peek("user/uid") not in (None, "0")
+        ):
+            yield failed(f"mode {mode} keeps this user out", label, fix=fix)
+        elif owner is None:
+            yield unknown(f"{match[1]}:{match[2]}; today's majors were not read", label)
+        else:
+            yield passed(f"{match[1]}:{match[2]} mode {mode}", label)
+    if not any("nvidia-uvm" in path for path in present) and any("nvidiactl" in p for p in present):
+        yield failed("missing", "nvidia-uvm", fix=fix)
+
+
+@rule("virt.uvm_boot")
+def uvm_boot(scene: Scene) -> Judgements:
+    view = scene.view
+    before = view.text("boot/uvm_before_guests")
+    missing = view.absent("node//dev/nvidia-uvm")
+    fix = commands(
+        ("nvidia-modprobe", "-c0", "-u"),
+        summary="make the node now, and at boot",
+        persistent=(EditFile("/etc/systemd/system/gpuroom-uvm.service", "uvm_unit", ()),),
+    )
+    if missing:
+        yield failed("/dev/nvidia-uvm does not exist now", fix=fix)
+    elif before is None:
+        return
+    elif before == "no":
+        if scene.context.proxmox:
+            yield warned("no unit makes /dev/nvidia-uvm before the containers start", fix=fix)
+        else:
+            yield info("no unit makes /dev/nvidia-uvm at boot", fix=fix)
+    elif re.fullmatch(r"[\w@.-]+\.(?:service|conf)", before):
+        yield passed(f"made by {before}")
+    else:
+        yield unknown(f"{before[:40]!r}")
+
+
+@rule("virt.lxc_priv", kinds=(Kind.BARE_METAL, Kind.LXC, Kind.UNKNOWN))
+def lxc_priv(scene: Scene) -> Judgements:
+    for id_, config in containers(scene):
+        if not config.uses_gpu:
+            yield not_applicable("no GPU handed in", id_)
+        elif config.unprivileged is None:
+            yield unknown("unprivileged: is not set", id_)
+        elif not config.unprivileged:
+            yield warned(
+                "privileged: whoever owns the container reaches the host",
+                id_,
+                fix=manual("make it again as unprivileged, with devN entries"),
+            )
+        elif config.docker and not config.nesting:
+            yield failed(
+                "Docker inside needs features: nesting=1",
+                id_,
+                fix=commands(
+                    ("pct", "set", id_, "-features", "nesting=1"),
+                    summary="allow nesting",
+                    undo="pct set with the old features",
+                    restarts=f"container {id_}",
+                ),
+            )
+        else:
+            yield passed("unprivileged" + (", nesting" if config.nesting else ""), id_)
+
+
+@rule("virt.lxc_limits")
+def lxc_limits(scene: Scene) -> Judgements:
+    for id_, config in containers(scene):
+        cpuset = config.cpuset
+        local = frozenset[int]()
+        for gpu in scene.gpus:
+            found = scene.view.cpus(f"/sys/bus/pci/devices/{gpu.id}/local_cpulist")
+            local |= found or frozenset()
+        if cpuset is not None and local and not cpuset & local:
+            yield warned(
+                f"CPUs {numbers.show_cpus(cpuset)} are all far from the GPUs",
+                id_,
+                fix=manual("give the container CPUs of the GPUs' node"),
+            )
+        elif config.swap_mib and config.memory_mib and config.swap_mib > config.memory_mib:
+            yield info(f"{config.swap_mib} MiB swap, {config.memory_mib} MiB memory", id_)
+        elif config.memory_mib is None or config.cores is None:
+            yield unknown("memory or cores not set", id_)
+        elif config.cpulimit:
+            yield warned(
+                f"cpulimit {config.cpulimit:g}: throttles the engine",
+                id_,
+                fix=commands(
+                    ("pct", "set", id_, "--cpulimit", "0"),
+                    summary="no CPU limit",
+                    undo=f"pct set {id_} --cpulimit {config.cpulimit:g}",
+                ),
+            )
+        elif cpuset is not None and not local:
+            yield unknown("the GPUs' local CPUs were not read", id_)
+        else:
+            yield passed(f"{config.cores} cores, {config.memory_mib} MiB", id_)
+
+
+@rule("virt.module_order", kinds=(Kind.LXC, Kind.CONTAINER))
+def module_order(scene: Scene) -> Judgements:
+    dkms = scene.view.text("packages/nvidia_dkms")
+    if dkms is None:
+        return
+    if dkms == "none":
+        yield passed("no kernel module package inside")
+    else:
+        yield warned(
+            f"{dkms[:80]} builds a kernel module inside the container",
+            fix=manual("install the driver inside with --no-kernel-module"),
+        )
+
+
+@rule("virt.vm_machine")
+def vm_machine(scene: Scene) -> Judgements:
+    for reading in scene.view.each("pve/qemu/*"):
+        lines = reading.fact.value
+        if not isinstance(lines, list):
+            continue
+        config = parse_qemu(lines)
+        id_ = reading.name
+        if not config.hostpci:
+            yield not_applicable("nothing passed through", id_)
+        elif config.cpu.startswith(("kvm64", "qemu64")) or not config.cpu:
+            yield failed(
+                f"cpu {config.cpu or 'kvm64 by default'}: too few address bits for large BARs",
+                id_,
+                fix=_qm(id_, "--cpu", "host"),
+            )
+        elif not config.machine.startswith(("q35", "pc-q35")):
+            yield warned(
+                f"machine {config.machine or 'i440fx by default'}: no PCIe",
+                id_,
+                fix=_qm(id_, "--machine", "q35"),
+            )
+        elif not all("pcie=1" in h for h in config.hostpci):
+            yield warned("hostpci without pcie=1", id_)
+        elif config.bios != "ovmf":
+            yield warned(f"bios {config.bios or 'seabios by default'}", id_)
+        else:
+            yield passed("q35, ovmf, pcie=1, cpu " + config.cpu, id_)
+
+
+def _qm(id_: str, *options: str) -> Fix:
+    return commands(
+        ("qm", "set", id_, *options),
+        summary=f"qm set {id_} {' '.join(options)}",
+        risk=Risk.MEDIUM,
+        restarts=f"machine {id_}",
+        undo="qm set with the old value",
+    )
+
+
+@rule("virt.vm_p2p", min_gpus=2)
+def vm_p2p(scene: Scene) -> Judgements:
+    for reading in scene.view.each("pve/qemu/*"):
+        lines = reading.fact.value
+        config = parse_qemu(lines) if isinstance(lines, list) else None
+        if config is None or len(config.hostpci) < 2:
+            continue
+        guest = scene.other or scene.view
+        statuses = {r.text for r in guest.peek_each("p2p/r/*/*")}
+        clique = "x-nv-gpudirect-clique" in config.args
+        if "hidden=1" in config.cpu or "kvm=off" in config.args:
+            yield failed("hidden=1: the driver refuses peer access", reading.name)
+        elif statuses & {"CNS", "TNS"} and not clique:
+            yield warned(
+                "no peer access, and no clique in args",
+                reading.name,
+                fix=manual("x-nv-gpudirect-clique on each device, with the .0 function named"),
+            )
+        elif statuses == {"OK"} and clique:
+            yield passed("peer access OK, clique set", reading.name)
+        else:
+            yield unknown(
+                "peer access inside was not read",
+                reading.name,
+                hint="nvidia-smi topo -p2p r in the machine",
+            )
+
+
+@rule("virt.vm_memory")
+def vm_memory(scene: Scene) -> Judgements:
+    for reading in scene.view.each("pve/qemu/*"):
+        lines = reading.fact.value
+        config = parse_qemu(lines) if isinstance(lines, list) else None
+        if config is None or not config.hostpci:
+            continue
+        if config.balloon != 0:
+            yield warned(
+                "ballooning is on; with passed-through devices it cannot work",
+                reading.name,
+                fix=_qm(reading.name, "--balloon", "0"),
+            )
+        elif (scene.context.sockets or 1) > 1 and not config.numa:
+            yield warned(
+                "no NUMA map on a host of several sockets",
+                reading.name,
+                fix=_qm(reading.name, "--numa", "1"),
+            )
+        else:
+            yield passed("balloon 0", reading.name)
+
+
+@rule("virt.vm_binding")
+def vm_binding(scene: Scene) -> Judgements:
+    view = scene.view
+    if not scene.context.vm_host:
+        return
+    override = "pcie_acs_override" in (view.peek("/proc/cmdline") or "")
+    for device in devices(scene).values():
+        if device.role is not Role.GPU:
+            continue
+        driver = view.text(device.key("driver"))
+        group = view.items(device.key("iommu_group_devices"))
+        others = [d for d in group or [] if d[:10] != device.bdf[:10]]
+        if driver is None:
+            yield unknown("driver not read", device.label)
+        elif driver != "vfio-pci":
+            yield info(f"bound to {driver[:40]}", device.label)
+        elif others:
+            yield failed(f"shares its IOMMU group with {others[0]}", device.label)
+        elif override:
+            yield warned("pcie_acs_override makes groups look isolated", device.label)
+        elif group:
+            yield passed("vfio-pci, alone in its group", device.label)
+        else:
+            yield unknown("IOMMU group not read", device.label)
+
+
+@rule("virt.vm_reset")
+def vm_reset(scene: Scene) -> Judgements:
+    view = scene.view
+    log = view.items("log/kernel") or []
+    dead = [line for line in log if re.search(r"not ready \d+ms after (?:FLR|bus reset)", line)]
+    if dead:
+        yield failed(dead[0][-140:], fix=manual("power-cycle the host; keep D3cold off"))
+        return
+    if not scene.context.vm_host:
+        return
+    affected = [g for g in scene.gpus if re.search(r"RTX PRO 6000|RTX 5090", g.name or "")]
+    if scene.gpus and not affected and all(g.name for g in scene.gpus):
+        yield not_applicable("no card with this fault")
+        return
+    idle = view.flag("/sys/module/vfio_pci/parameters/disable_idle_d3")
+    if affected and idle:
+        yield passed("disable_idle_d3 is set")
+    elif affected and idle is False:
+        yield warned(
+            "the card may stay dead after a reset; disable_idle_d3 is not set",
+            fix=manual("options vfio-pci disable_idle_d3=1 in modprobe.d", reboot=True),
+        )
+    elif affected:
+        yield unknown("disable_idle_d3 was not read")
+
+
+@rule("virt.container_toolkit")
+def container_toolkit(scene: Scene) -> Judgements:
+    view = scene.view
+    docker = view.flag("docker/present")
+    runtime = view.flag("docker/nvidia_runtime")
+    cdi = view.text("cdi/driver_version")
+    driver = view.text("nvrm/version") or view.text("driver/version")
+    fix = commands(
+        ("nvidia-ctk", "cdi", "generate", "--output=/etc/cdi/nvidia.yaml"),
+        summary="write the CDI specification again, restart the runtime",
+    )
+    if docker is None and cdi is None:
+        return
+    if cdi is not None:
+        if driver is None or not VERSION.fullmatch(driver):
+            yield unknown("the driver's version was not read")
+        elif cdi != driver:
+            yield failed(f"CDI was written for driver {cdi[:30]}, now {driver}", fix=fix)
+        else:
+            yield passed(f"CDI of driver {driver}")
+    elif docker is False:
+        yield not_applicable("no container runtime")
+    elif runtime:
+        yield passed("the NVIDIA runtime is configured")
+    elif runtime is False:
+        yield failed(
+            "Docker without the NVIDIA runtime",
+            fix=commands(
+                ("nvidia-ctk", "runtime", "configure", "--runtime=docker"),
+                summary="configure Docker's NVIDIA runtime",
+            ),
+        )
+    else:
+        yield unknown("Docker's configuration was not read")
+
+
+@rule("virt.container_cgroup")
+def container_cgroup(scene: Scene) -> Judgements:
+    view = scene.view
+    rules = view.items("cgroup/devices_list")
+    fix = manual(
+        "give the nodes with --device or CDI, or make /dev/char links; restart the container"
+    )
+    if rules is not None:
+        gpu = [r for r in rules if re.search(r"\b195:", r)]
+        readable = [r for r in gpu if "r" in r.split()[-1]]
+        if any(r.split()[0] == "a" and "r" in r.split()[-1] for r in rules if r.split()):
+            yield warned("every device is allowed", fix=fix)
+        elif not readable:
+            lost = " any more" if view.has("cgroup/devices_list_before") else ""
+            yield failed(
+                f"no GPU may be opened{lost}: a daemon-reload wrote the rules again", fix=fix
+            )
+        else:
+            yield passed(f"{len(readable)} rules allow GPUs")
+        return
+    inside = view.text("nvml/error")
+    driver = view.text("docker/cgroup_driver")
+    explicit = view.flag("docker/explicit_devices")
+    links = view.flag("docker/char_links")
+    if inside == "Unknown Error":
+        yield failed("NVML says Unknown Error inside", fix=fix)
+    elif driver == "cgroupfs" or explicit or (driver == "systemd" and links):
+        yield passed(f"{driver or 'explicit devices'}: survives a daemon-reload")
+    elif driver == "systemd" and links is False and explicit is False:
+        yield warned("systemd driver, no explicit devices, no /dev/char links", fix=fix)
+    elif driver is not None:
+        yield unknown("how devices are given was not read")
+
+
+RULES = collect(globals())

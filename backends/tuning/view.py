@@ -1,0 +1,248 @@
+"""How rules look at facts: typed questions, and a record of which facts carried the answer."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from backends.tuning import numbers
+from backends.tuning.facts import Fact, Vantage
+
+
+class FactTable:
+    """The facts of one vantage, found by key or by pattern."""
+
+    def __init__(self, facts: Iterable[Fact]) -> None:
+        self._by_key = {fact.key: fact for fact in facts}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def get(self, key: str) -> Fact | None:
+        """The fact of that key."""
+        return self._by_key.get(key)
+
+    @cached_property
+    def _by_tail(self) -> Mapping[str, list[str]]:
+        index: dict[str, list[str]] = defaultdict(list)
+        for key in self._by_key:
+            index[key.rpartition("/")[2]].append(key)
+        return index
+
+    @cached_property
+    def _by_head(self) -> Mapping[str, list[str]]:
+        index: dict[str, list[str]] = defaultdict(list)
+        for key in self._by_key:
+            if not key.startswith("/"):
+                index[key.partition("/")[0]].append(key)
+        return index
+
+    def match(self, pattern: str) -> list[tuple[tuple[str, ...], Fact]]:
+        """Facts whose key matches `pattern`, where `*` stands for a part without slash.
+
+        The parts that the stars stood for come with each, in natural order.
+        """
+        found = _matches(self, pattern)
+        return sorted(found, key=lambda item: natural(item[0]))
+
+    def candidates(self, pattern: str) -> Iterable[str]:
+        """Keys that may match, by their last or first part."""
+        head, tail = pattern.partition("/")[0], pattern.rpartition("/")[2]
+        if "*" not in tail:
+            return self._by_tail.get(tail, ())
+        if head and "*" not in head:
+            return self._by_head.get(head, ())
+        return self._by_key
+
+    def below(self, head: str) -> list[str]:
+        """Keys that begin with the name `head` and a slash."""
+        return self._by_head.get(head, [])
+
+
+def _matches(table: FactTable, pattern: str) -> list[tuple[tuple[str, ...], Fact]]:
+    expression = _expression(pattern)
+    result = []
+    for key in table.candidates(pattern):
+        match = expression.fullmatch(key)
+        fact = table.get(key)
+        if match and fact is not None:
+            result.append((match.groups(), fact))
+    return result
+
+
+@lru_cache(maxsize=512)
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile("([^/]*)".join(re.escape(part) for part in pattern.split("*")))
+
+
+def natural(parts: tuple[str, ...]) -> tuple[tuple[int, int, str], ...]:
+    """Sort key by which cpu10 comes after cpu9."""
+    return tuple((0, int(p), "") if p.isdecimal() and len(p) < 19 else (1, 0, p) for p in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One fact out of a family: what the stars of the pattern stood for, and the value."""
+
+    names: tuple[str, ...]
+    fact: Fact
+
+    @property
+    def name(self) -> str:
+        """What the first star stood for."""
+        return self.names[0]
+
+    @property
+    def text(self) -> str | None:
+        """The value as one stripped line."""
+        return _text(self.fact)
+
+    @property
+    def integer(self) -> int | None:
+        """The value as a whole number."""
+        return numbers.integer(self.fact.value)
+
+
+def _text(fact: Fact | None) -> str | None:
+    if fact is None or fact.value is None or isinstance(fact.value, list | bool):
+        return None
+    text = str(fact.value).strip()
+    return text if text.isprintable() or "\n" in text or "\t" in text else None
+
+
+class View:
+    """The facts of one vantage as rules ask for them.
+
+    Every accessor notes the fact it used. `drain` gives what was used since the last call, so
+    that a finding can say on which facts it rests. `peek` accessors do not note anything: they
+    are for context that may sharpen an answer but does not carry it.
+    """
+
+    def __init__(self, table: FactTable, vantage: Vantage) -> None:
+        self.table = table
+        self.vantage = vantage
+        self._used: dict[str, None] = {}
+        self._touched = False
+
+    def drain(self) -> tuple[str, ...]:
+        """Keys whose values were used since the last call."""
+        used = tuple(self._used)
+        self._used.clear()
+        return used
+
+    def take_touched(self) -> bool:
+        """Whether any fact that exists was asked for since the last call."""
+        touched, self._touched = self._touched, False
+        return touched
+
+    def _note(self, fact: Fact | None, usable: bool) -> None:
+        if fact is not None:
+            self._touched = True
+            if usable:
+                self._used[fact.key] = None
+
+    def has(self, key: str) -> bool:
+        """Whether the fact was read at all, with a value or an error."""
+        fact = self.table.get(key)
+        self._note(fact, False)
+        return fact is not None
+
+    def error(self, key: str) -> str | None:
+        """Why the fact has no value; None when it has one or was not read."""
+        fact = self.table.get(key)
+        self._note(fact, fact is not None and bool(fact.error))
+        return fact.error if fact is not None and fact.value is None else None
+
+    def absent(self, key: str) -> bool:
+        """Whether the host was asked and said that there is no such file."""
+        return self.error(key) in ("ENOENT", "ENODEV", "ENOTDIR")
+
+    def text(self, key: str) -> str | None:
+        """The value as stripped text."""
+        fact = self.table.get(key)
+        text = _text(fact)
+        self._note(fact, text is not None)
+        return text
+
+    def integer(self, key: str, low: int = 0, high: int = 1 << 63) -> int | None:
+        """The value as a whole number within what the field can hold; else None."""
+        fact = self.table.get(key)
+        value = numbers.integer(fact.value) if fact else None
+        usable = value is not None and low <= value <= high
+        self._note(fact, usable)
+        return value if usable else None
+
+    def number(self, key: str, low: float = 0.0, high: float = 1e15) -> float | None:
+        """The value as a number within what the field can hold; else None."""
+        fact = self.table.get(key)
+        value = numbers.number(fact.value) if fact else None
+        usable = value is not None and low <= value <= high
+        self._note(fact, usable)
+        return value if usable else None
+
+    def flag(self, key: str) -> bool | None:
+        """The value as a switch; None when it is neither on nor off."""
+        fact = self.table.get(key)
+        value = numbers.flag(fact.value) if fact else None
+        self._note(fact, value is not None)
+        return value
+
+    def items(self, key: str) -> list[str] | None:
+        """The value as a list of lines."""
+        fact = self.table.get(key)
+        value: list[str] | None = None
+        if fact is not None and isinstance(fact.value, list):
+            value = fact.value
+        elif fact is not None and isinstance(fact.value, str):
+            value = [line for line in fact.value.split("\n") if line.strip()]
+        self._note(fact, value is not None)
+        return value
+
+    def cpus(self, key: str) -> frozenset[int] | None:
+        """The value as a set of CPUs or nodes."""
+        fact = self.table.get(key)
+        value = numbers.cpu_list(fact.value) if fact else None
+        self._note(fact, value is not None)
+        return value
+
+    def each(self, pattern: str) -> list[Reading]:
+        """A family of facts (`/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor`)."""
+        found = [Reading(names, fact) for names, fact in self.table.match(pattern)]
+        for reading in found:
+            self._note(reading.fact, reading.fact.value is not None)
+        return found
+
+    def peek(self, key: str) -> str | None:
+        """The value as text, for context only."""
+        return _text(self.table.get(key))
+
+    def peek_integer(self, key: str) -> int | None:
+        """The value as a whole number, for context only."""
+        fact = self.table.get(key)
+        return numbers.integer(fact.value) if fact else None
+
+    def peek_number(self, key: str) -> float | None:
+        """The value as a number, for context only."""
+        fact = self.table.get(key)
+        return numbers.number(fact.value) if fact else None
+
+    def peek_items(self, key: str) -> list[str]:
+        """The value as lines, for context only; empty when there is none."""
+        fact = self.table.get(key)
+        if fact is not None and isinstance(fact.value, list):
+            return fact.value
+        if fact is not None and isinstance(fact.value, str):
+            return [line for line in fact.value.split("\n") if line.strip()]
+        return []
+
+    def peek_cpus(self, key: str) -> frozenset[int] | None:
+        """The value as a set of CPUs, for context only."""
+        fact = self.table.get(key)
+        return numbers.cpu_list(fact.value) if fact else None
+
+    def peek_each(self, pattern: str) -> list[Reading]:
+        """A family of facts, for context only."""
+        return [Reading(names, fact) for names, fact in self.table.match(pattern)]

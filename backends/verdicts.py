@@ -145,7 +145,7 @@ def _of_gpu(gpu: GpuStatus, limits: Thresholds) -> Iterable[Verdict]:
     yield from _memory_faults(gpu)
     if is_busy(gpu, limits):
         yield from _link(gpu)
-    yield _activity(gpu, limits)
+    yield from _activity(gpu, limits)
 
 
 def _watts(gpu: GpuStatus) -> str:
@@ -155,52 +155,60 @@ def _watts(gpu: GpuStatus) -> str:
     return f"{power_w:.0f} W" + (f" of {limit_w:.0f} W" if limit_w else "")
 
 
-def _activity(gpu: GpuStatus, limits: Thresholds) -> Verdict:
-    """What it does: the one verdict that each answering GPU has."""
+def _activity(gpu: GpuStatus, limits: Thresholds) -> Iterable[Verdict]:
+    """What it does: the one verdict that each answering GPU has, and whether it merely spins."""
     readings, uuid = gpu.readings, gpu.uuid
     utilization = readings.utilization_gpu_pct
-    share = power_share(gpu)
-    watts = _watts(gpu)
     if utilization is None:
-        if readings.mig_enabled:
-            word = "MIG-BUSY" if is_busy(gpu, limits) else "MIG"
-            return Verdict(
-                word,
-                Severity.INFO,
-                f"{watts}; utilisation is not measured while MIG is on",
-                "Power is the only truth here",
-                uuid,
-            )
-        reason = gpu.absent.get("utilization_gpu_pct", "")
-        evidence = f"{watts}; utilisation: {reason}" if reason else watts
-        word = "UNKNOWN" if share is None else "BUSY" if is_busy(gpu, limits) else "IDLE"
-        return Verdict(word, Severity.INFO, evidence, "", uuid)
-    evidence = f"{utilization:.0f} %, {watts}"
+        yield _activity_by_power(gpu, limits)
+        return
+    evidence = f"{utilization:.0f} %, {_watts(gpu)}"
     if utilization < limits.busy_utilization_pct:
         if (readings.sm_clock_mhz or 0) > 0.5 * (readings.sm_clock_max_mhz or 1e9):
             evidence += ", clocks up: a context is open"
-        return Verdict("IDLE", Severity.INFO, evidence, "", uuid)
-    memory_pct = readings.utilization_memory_pct
+        yield Verdict("IDLE", Severity.INFO, evidence, "", uuid)
+        return
+    share = power_share(gpu)
     low = share is not None and share < limits.low_power_share
-    if utilization >= limits.full_utilization_pct and low:
-        if memory_pct is not None and memory_pct < limits.idle_memory_pct:
-            return Verdict(
-                "SPINNING",
-                Severity.INFO,
-                f"{evidence}, memory {memory_pct:.0f} %: kernels run and move next to nothing",
-                "A server that waits looks like this. If it should be serving, look whether "
-                "requests run and tokens come",
-                uuid,
-            )
-        return Verdict(
-            "BUSY",
+    if utilization < limits.full_utilization_pct or not low:
+        yield Verdict("BUSY", Severity.INFO, evidence, "", uuid)
+        return
+    yield Verdict(
+        "BUSY",
+        Severity.INFO,
+        evidence,
+        "Little power at full utilisation is normal while decoding for few requests; throughput "
+        "tells whether it is enough",
+        uuid,
+    )
+    memory_pct = readings.utilization_memory_pct
+    if memory_pct is not None and memory_pct < limits.idle_memory_pct:
+        yield Verdict(
+            "SPINNING",
             Severity.INFO,
-            evidence,
-            "Little power at full utilisation is normal while decoding for few requests; "
-            "throughput tells whether it is enough",
+            f"{evidence}, memory {memory_pct:.0f} %: kernels run and move next to nothing",
+            "A server that waits looks like this. If it should be serving, look whether requests "
+            "run and tokens come",
             uuid,
         )
-    return Verdict("BUSY", Severity.INFO, evidence, "", uuid)
+
+
+def _activity_by_power(gpu: GpuStatus, limits: Thresholds) -> Verdict:
+    """The same where utilisation can't be read."""
+    watts = _watts(gpu)
+    busy = is_busy(gpu, limits)
+    if gpu.readings.mig_enabled:
+        return Verdict(
+            "MIG-BUSY" if busy else "MIG",
+            Severity.INFO,
+            f"{watts}; utilisation is not measured while MIG is on",
+            "Power is the only truth here",
+            gpu.uuid,
+        )
+    reason = gpu.absent.get("utilization_gpu_pct", "")
+    word = "UNKNOWN" if power_share(gpu) is None else "BUSY" if busy else "IDLE"
+    evidence = f"{watts}; utilisation: {reason}" if reason else watts
+    return Verdict(word, Severity.INFO, evidence, "", gpu.uuid)
 
 
 def _held(gpu: GpuStatus, limits: Thresholds) -> Iterable[Verdict]:

@@ -102,7 +102,9 @@ def test_full_utilisation_at_little_power_with_busy_memory_is_said_to_be_normal(
 
 def test_full_utilisation_at_little_power_with_idle_memory_is_spinning() -> None:
     readings = replace(BUSY, power_w=121.0, utilization_memory_pct=0.0)
-    (verdict,) = verdicts(host(gpu(0, readings)), "SPINNING")
+    snapshot = host(gpu(0, readings))
+    assert words(snapshot) == {"SPINNING", "BUSY"}, "a word from the first sample on"
+    (verdict,) = verdicts(snapshot, "SPINNING")
     assert verdict.severity is Severity.INFO
     assert "121 W of 600 W" in verdict.evidence
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from backends.config import HostConfig, SshConfig
-from backends.errors import UsageError
 from backends.link.base import Prompter, Transport
 from backends.link.limiter import Limiter
 from backends.link.local import LocalTransport
@@ -23,5 +22,7 @@ def transport_to(
     if isinstance(target, LocalTarget):
         return LocalTransport()
     if isinstance(target, DemoTarget):
-        raise UsageError("There is no demo host yet")
+        from backends.link.demo import DemoTransport
+
+        return DemoTransport(host.name, target.scenario, settings, limiter)
     return SshTransport(host.name, target, settings, prompter, limiter)

@@ -1,0 +1,203 @@
+"""One host of the room: its newest values, its history, and what may be asked of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+from backends.clock import Clock
+from backends.config import HostConfig
+from backends.errors import AgentError, LinkError, ReadOnlyError, RoomError
+from backends.events import HostEvent
+from backends.feeds import Journal, JournalEntry
+from backends.lifeline import Lifeline, Reach, StartSource
+from backends.link.base import Prompter
+from backends.model import HostSnapshot
+from backends.telemetry.decode import Telemetry
+from backends.telemetry.history import History
+from backends.text import clean
+
+ROOM: Final = "room"
+"""Who asked, where nobody pressed a key."""
+
+_SECRET: Final = re.compile(r"token|passw|passphrase|secret|api_?key|credential", re.IGNORECASE)
+_MAX_REQUEST_CHARS: Final = 2000
+
+
+class HostSession:
+    """One host. Made and owned by `backends.hub.RoomHub`.
+
+    Attributes:
+        config: What the configuration says of it.
+    """
+
+    def __init__(
+        self,
+        config: HostConfig,
+        *,
+        interval_s: float,
+        pcie: bool,
+        reach: Reach,
+        start: StartSource,
+        prompter: Prompter,
+        clock: Clock,
+        journal: Journal,
+        report: Callable[[HostEvent], None],
+        read_only: bool,
+    ) -> None:
+        self.config = config
+        self._clock = clock
+        self._journal = journal
+        self._read_only = read_only or config.production
+        self._locks = 0
+        self._pcie = pcie
+        self._telemetry = Telemetry(config.name, clock)
+        self._start = start
+        self._lifeline = Lifeline(
+            config.name,
+            reach,
+            self._start_source,
+            prompter,
+            self._telemetry,
+            clock,
+            report,
+            config.interval_s or interval_s,
+        )
+        self._snapshot: HostSnapshot | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in the room."""
+        return self.config.name
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of anything that can be seen of the host."""
+        return self._telemetry.version + self._lifeline.version + self._locks
+
+    @property
+    def snapshot(self) -> HostSnapshot:
+        """All that is known now; the same object until something changes."""
+        version = self.version
+        if self._snapshot is None or self._snapshot.version != version:
+            lifeline = self._lifeline
+            self._snapshot = self._telemetry.snapshot(lifeline.link, lifeline.interval_s, version)
+        return self._snapshot
+
+    @property
+    def history(self) -> History:
+        """The past of its readings."""
+        return self._telemetry.history
+
+    @property
+    def read_only(self) -> bool:
+        """Whether changes are refused."""
+        return self._read_only
+
+    def unlock(self) -> None:
+        """Allow changes, until `lock`."""
+        self._lock(False, "unlock")
+
+    def lock(self) -> None:
+        """Refuse changes."""
+        self._lock(True, "lock")
+
+    def _lock(self, locked: bool, what: str) -> None:
+        if locked is not self._read_only:
+            self._read_only = locked
+            self._locks += 1
+            self._write_down(ROOM, f"{what} the host", what, False, "ok", self._clock.utc(), None)
+
+    async def run(self) -> None:
+        """Live until cancelled."""
+        await self._lifeline.run()
+
+    def retry_now(self) -> None:
+        """Try the link at once, also after a refusal."""
+        self._lifeline.retry_now()
+
+    async def set_interval(self, seconds: float) -> float:
+        """Ask for samples every `seconds`, now and after every reconnect.
+
+        Returns:
+            What the host granted; `seconds` itself where there is no link right now.
+        """
+        self._lifeline.wanted_interval_s = seconds
+        if self._lifeline.source is None:
+            self._lifeline.granted(seconds)
+            return seconds
+        answer = await self.request(
+            "set_interval", {"seconds": seconds}, asked_by=ROOM, what="change the refresh rate"
+        )
+        granted = answer.get("seconds") if isinstance(answer, Mapping) else None
+        self._lifeline.granted(float(granted) if isinstance(granted, int | float) else seconds)
+        return self._lifeline.interval_s
+
+    async def set_pcie(self, on: bool) -> None:
+        """Read PCIe throughput or not, now and after every reconnect."""
+        self._pcie = on
+        if self._lifeline.source is not None:
+            what = f"switch PCIe throughput {'on' if on else 'off'}"
+            await self.request("set_pcie", {"on": on}, asked_by=ROOM, what=what)
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        asked_by: str,
+        what: str,
+        changes_host: bool = False,
+        timeout_s: float = 10.0,
+    ) -> object:
+        """Ask the agent for something; written down with its result and time.
+
+        Args:
+            method: Of the agent (docs/agent.md).
+            params: Its parameters.
+            asked_by: A binding id, a command, or `room`.
+            what: The action in words.
+            changes_host: Whether it could change anything on the host.
+            timeout_s: How long to wait for the answer.
+
+        Raises:
+            ReadOnlyError: It changes the host, and the host is read-only here.
+            LinkError: There is no link.
+            AgentError: The agent answered with an error, or not in time.
+        """
+        sent = f"{method} {json.dumps(_without_secrets(params or {}), ensure_ascii=False)}"
+        at, began_s = self._clock.utc(), self._clock.monotonic_s()
+        result = "ok"
+        try:
+            return await self._ask(method, params or {}, what, changes_host, timeout_s)
+        except RoomError as error:
+            result = str(error)
+            raise
+        except asyncio.CancelledError:
+            result = "given up"
+            raise
+        finally:
+            took_s = self._clock.monotonic_s() - began_s
+            self._write_down(asked_by, what, sent, changes_host, result, at, took_s)
+
+    async def _ask(
+        self,
+        method: str,
+        params: Mapping[str, object],
+        what: str,
+        changes_host: bool,
+        timeout_s: float,
+    ) -> object:
+        if changes_host and self._read_only:
+            raise ReadOnlyError(
+                f"{self.name} is read-only", f"{what} was not done", "Unlock the host first."
+            )
+        source = self._lifeline.source
+        if source is None:
+            link = self._lifeline.link
+            raise LinkError(f"There is no link to {self.name}", link.error or link.state.value)
+        return await source.request(method, params, timeout_s=timeout_s)

@@ -1,0 +1,199 @@
+"""The demo host: a real SSH server on loopback whose NVML is simulated.
+
+`python -m backends.sim.server SCENARIO` makes its keys, listens at a free port of loopback, prints
+one line of JSON that says how to get in, and ends when its standard input ends. Nothing is written
+to disk.
+
+Whoever logs in may run programs, as with any sshd. The one thing that is special about this host is
+its NVML: where a program is the agent's stub, the payload that was sent to it is replaced by the
+same agent with `backends.sim.nvml` in the place of `pynvml`. So both ends of the link are the real
+ones, and nothing on the near side knows.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import zlib
+from pathlib import Path
+from typing import Final
+
+import asyncssh
+
+from backends.agent.loader import STUB, build_payload
+from backends.sim.scenarios import nvml_source
+
+_MAX_PAYLOAD: Final = 8 << 20
+_CHUNK: Final = 65536
+
+
+def simulated_payload(payload: bytes, scenario: str) -> bytes:
+    """The agent's payload (deflated, without its byte count) with the simulated NVML in it."""
+    return build_payload(pynvml_source=nvml_source(scenario), settings=settings_of(payload))
+
+
+def settings_of(payload: bytes) -> dict[str, object]:
+    """What the near side told its agent at the start; nothing where that can't be made out."""
+    try:
+        program = zlib.decompress(payload).decode("ascii").rstrip()
+        literal = program.rsplit("_start(json.loads(", 1)[1].removesuffix("))")
+        settings = json.loads(ast.literal_eval(literal))["settings"]
+    except (ValueError, SyntaxError, IndexError, KeyError, zlib.error):
+        return {}
+    return settings if isinstance(settings, dict) else {}
+
+
+class DemoServer(asyncssh.SSHServer):
+    """Lets in whoever has the key of this run."""
+
+    def __init__(self, client_key: asyncssh.SSHKey) -> None:
+        self._client_key = client_key
+
+    def begin_auth(self, username: str) -> bool:
+        """Nobody gets in without a key."""
+        return True
+
+    def public_key_auth_supported(self) -> bool:
+        """The only method."""
+        return True
+
+    def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        """Whether it is the key of this run."""
+        return key == self._client_key
+
+
+class Host:
+    """Runs what a session asks for."""
+
+    def __init__(self, scenario: str) -> None:
+        self._scenario = scenario
+        self.processes: set[asyncio.subprocess.Process] = set()
+
+    async def serve(self, session: asyncssh.SSHServerProcess[bytes]) -> None:
+        """Run the command of one session, as sshd does: by a shell, with three pipes."""
+        command = session.command
+        if command is None:
+            session.exit(1)
+            return
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+        process = await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            env={**os.environ, "PATH": path},
+        )
+        self.processes.add(process)
+        assert process.stdin and process.stdout and process.stderr
+        forward = asyncio.create_task(self._forward_input(session, process.stdin, command))
+        try:
+            await asyncio.gather(
+                _pump(process.stdout, session.stdout), _pump(process.stderr, session.stderr)
+            )
+            status = await process.wait()
+            session.exit(status if status >= 0 else 128 - status)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the near side has left: the program sees the end of its input
+        finally:
+            forward.cancel()
+            await asyncio.gather(forward, return_exceptions=True)
+            self.processes.discard(process)
+            session.close()
+
+    async def _forward_input(
+        self,
+        session: asyncssh.SSHServerProcess[bytes],
+        stdin: asyncio.StreamWriter,
+        command: str,
+    ) -> None:
+        try:
+            if STUB in command:
+                await self._swap_payload(session, stdin)
+            while data := await session.stdin.read(_CHUNK):
+                stdin.write(data)
+                await stdin.drain()
+        except (OSError, ValueError, asyncio.IncompleteReadError, asyncssh.Error):
+            pass  # either side has gone: all that remains is the end of input
+        finally:
+            stdin.close()
+
+    async def _swap_payload(
+        self, session: asyncssh.SSHServerProcess[bytes], stdin: asyncio.StreamWriter
+    ) -> None:
+        size = int(await session.stdin.readline())
+        if not 0 <= size <= _MAX_PAYLOAD:
+            raise ValueError(f"a payload of {size} bytes")
+        payload = await session.stdin.readexactly(size)
+        stdin.write(simulated_payload(payload, self._scenario))
+        await stdin.drain()
+
+    def end(self) -> None:
+        """End every program that still runs."""
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+async def _pump(source: asyncio.StreamReader, sink: asyncssh.SSHWriter[bytes]) -> None:
+    while data := await source.read(_CHUNK):
+        sink.write(data)
+        await sink.drain()
+
+
+async def _end_of_input() -> None:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    while await reader.read(_CHUNK):
+        pass
+    transport.close()
+
+
+async def run(scenario: str) -> None:
+    """Serve until standard input ends."""
+    host_key = asyncssh.generate_private_key("ssh-ed25519")
+    client_key = asyncssh.generate_private_key("ssh-ed25519")
+    host = Host(scenario)
+    server = await asyncssh.listen(
+        "127.0.0.1",
+        0,
+        server_factory=lambda: DemoServer(client_key.convert_to_public()),
+        server_host_keys=[host_key],
+        process_factory=host.serve,
+        encoding=None,
+        compression_algs=["zlib@openssh.com", "none"],
+        allow_scp=False,
+        sftp_factory=None,
+    )
+    way_in = {
+        "port": server.get_port(),
+        "host_key": host_key.export_public_key().decode("ascii").strip(),
+        "client_key": client_key.export_private_key().decode("ascii"),
+    }
+    print(json.dumps(way_in), flush=True)
+    try:
+        await _end_of_input()
+    finally:
+        host.end()
+        server.close()
+
+
+def main() -> int:
+    """`python -m backends.sim.server SCENARIO`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the room
+    asyncio.run(run(sys.argv[1] if len(sys.argv) > 1 else "healthy"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -165,45 +165,17 @@ def _gpu_changes(
             yield GpuLost(after.host, at, gpu.uuid, gpu.index, gpu.state, gpu.state_detail)
 
 
-_GPU_WORDS = {
-    GpuState.LOST: "is lost",
-    GpuState.STUCK: "does not answer",
-    GpuState.ERROR: "answers with an error",
-}
+def alert_of(event: HostEvent) -> Alert | None:
+    """The notice that an event is worth by itself.
 
-
-def alert_of(event: HostEvent) -> Alert:
-    """The notice that an event is worth."""
-
-    def alert(
-        severity: Severity, title: str, detail: str = "", gpu: str | None = None, *, ended: bool = False
-    ) -> Alert:
-        return Alert(event.at, event.host, severity, title, detail, gpu, ended)
-
-    critical, warning, info = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+    What verdicts say of a link, a driver or a GPU becomes a notice with them (`backends.alerts`).
+    """
     match event:
-        case LinkLost(why=why):
-            return alert(warning, "Link lost", why)
-        case LinkRestored(down_s=down_s):
-            return alert(info, "Link restored", f"after {down_s:.0f} s", ended=True)
         case LinkRefused(why=why, hint=hint):
-            return alert(critical, why, hint)
+            return Alert(event.at, event.host, Severity.CRITICAL, why, hint)
         case AgentRestarted(why=why):
-            return alert(warning, "Agent restarted", why)
+            return Alert(event.at, event.host, Severity.WARNING, "Agent restarted", why)
         case HostRebooted():
-            return alert(warning, "Host has been rebooted")
-        case GpuLost(uuid=uuid, index=index, state=state, detail=detail):
-            words = _GPU_WORDS.get(state, state.value)
-            return alert(critical, f"GPU {index} {words}", detail, uuid)
-        case GpuReturned(uuid=uuid, index=index):
-            return alert(info, f"GPU {index} answers again", "", uuid, ended=True)
-        case DriverStuck(detail=detail):
-            return alert(critical, "GPU driver is stuck", detail)
-        case DriverFailed(state=state, detail=detail):
-            return alert(critical, f"GPU driver: {state.value}", detail)
-        case DriverRecovered():
-            return alert(info, "GPU driver answers again", ended=True)
-        case XidReported(xid=xid, text=text, uuid=uuid):
-            return alert(critical, f"Xid {xid}", text, uuid)
+            return Alert(event.at, event.host, Severity.WARNING, "Host has been rebooted")
         case _:
-            return alert(info, type(event).__name__)
+            return None

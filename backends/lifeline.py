@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from backends.agent.client import Source
+from backends.agent.client import NotificationHandler, Source
 from backends.backoff import Backoff
 from backends.clock import Clock
 from backends.errors import (
@@ -32,10 +32,9 @@ from backends.events import (
     LinkLost,
     LinkRefused,
     LinkRestored,
-    changes,
 )
 from backends.link.base import HostKeyQuestion, Prompter, SecretQuestion, Transport
-from backends.model import HostSnapshot, LinkState, LinkStatus
+from backends.model import LinkState, LinkStatus
 from backends.telemetry.decode import Telemetry
 from backends.text import clean
 
@@ -49,11 +48,9 @@ STEADY_S: Final = 10.0
 """A link that was live for this long starts its back-off from the base again."""
 CLOSE_S: Final = 1.2
 
-_RARE: Final = frozenset({"hello", "gpus", "gpu_state", "driver", "kernel"})
-"""Notifications after which something may have happened that is worth an event."""
-
 Reach = Callable[[Prompter], Transport]
-StartSource = Callable[[Transport, float], Awaitable[Source]]
+StartSource = Callable[[Transport, NotificationHandler, float], Awaitable[Source]]
+"""Starts what tells the readings: transport, who takes notifications, seconds between samples."""
 
 
 class WatchedPrompter:
@@ -93,7 +90,8 @@ class Lifeline:
         prompter: Whoever can be asked.
         telemetry: Is fed with what the host says.
         clock: Of durations and records.
-        report: Is told what happened.
+        report: Is told what happened to the link.
+        changed: Is called after every change of anything.
         interval_s: Wanted between samples.
 
     Attributes:
@@ -112,6 +110,7 @@ class Lifeline:
         telemetry: Telemetry,
         clock: Clock,
         report: Callable[[HostEvent], None],
+        changed: Callable[[], None],
         interval_s: float,
     ) -> None:
         self._host = host
@@ -120,10 +119,10 @@ class Lifeline:
         self._telemetry = telemetry
         self._clock = clock
         self._report = report
+        self._changed = changed
         self._prompter = WatchedPrompter(prompter, self._person_asked)
         self._backoff = Backoff()
         self._wake = asyncio.Event()
-        self._before: HostSnapshot | None = None
         self._transport: Transport | None = None
         self._live_since_s: float | None = None
         self._lost_since_s: float | None = None
@@ -157,6 +156,7 @@ class Lifeline:
         """Take note of the interval that the host granted."""
         self.interval_s = interval_s
         self.version += 1
+        self._changed()
 
     # The way there.
 
@@ -178,7 +178,7 @@ class Lifeline:
         ended_because = ""
         while True:
             self._set(LinkState.STARTING)
-            source = await self._start(transport, self.wanted_interval_s)
+            source = await self._start(transport, self._take, self.wanted_interval_s)
             try:
                 self._went_live(source, ended_because)
                 await self._serve(transport, source)
@@ -196,7 +196,7 @@ class Lifeline:
     async def _serve(self, transport: Transport, source: Source) -> None:
         """Take what the host says until something ends; raises why."""
         tasks = [
-            asyncio.create_task(self._listen(source)),
+            asyncio.create_task(self._watch_source(source)),
             asyncio.create_task(self._beat(source)),
             asyncio.create_task(self._watch_age()),
             asyncio.create_task(self._watch_link(transport)),
@@ -211,22 +211,24 @@ class Lifeline:
         for error in sorted(filter(None, errors), key=lambda e: not isinstance(e, LinkError)):
             raise error
 
-    async def _listen(self, source: Source) -> None:
-        async for method, params in source.notifications():
-            if method == "fast":
-                self._fast_s = self._clock.monotonic_s()
-                if self.link.state is LinkState.STALE:
-                    self._set(LinkState.LIVE)
-            if self._telemetry.notify(method, params) and method in _RARE:
-                self._look_for_events()
-        raise AgentError(f"The agent on {self._host} has ended")
+    def _take(self, method: str, params: Mapping[str, object]) -> None:
+        if method == "fast":
+            self._fast_s = self._clock.monotonic_s()
+            if self.link.state is LinkState.STALE:
+                self._set(LinkState.LIVE)
+        self._telemetry.notify(method, params)
+        self._changed()
+
+    async def _watch_source(self, source: Source) -> None:
+        why = await source.closed()
+        raise AgentError(f"The agent on {self._host} has ended", why)
 
     async def _beat(self, source: Source) -> None:
         answered_s = self._clock.monotonic_s()
         while True:
             asked_s = self._clock.monotonic_s()
             try:
-                await source.request("ping", {}, timeout_s=HUNG_S / 2)
+                await source.request("ping", timeout_s=HUNG_S / 2)
             except AgentError:
                 if self._clock.monotonic_s() - answered_s >= HUNG_S:
                     raise AgentError(
@@ -262,7 +264,7 @@ class Lifeline:
         now_s = self._clock.monotonic_s()
         self.source = source
         self._live_since_s = self._fast_s = now_s
-        self._set(LinkState.LIVE, via=source.kind, error="", hint="", attempt=0)
+        self._set(LinkState.LIVE, via=source.via, error="", hint="", attempt=0)
         if ended_because:
             self._report(AgentRestarted(self._host, self._clock.utc(), ended_because))
         elif self._lost_since_s is not None:
@@ -332,12 +334,7 @@ class Lifeline:
         if link != self.link:
             self.link = link
             self.version += 1
-
-    def _look_for_events(self) -> None:
-        after = self._telemetry.snapshot(self.link, self.interval_s, 0)
-        for event in changes(self._before, after, self._clock.utc()):
-            self._report(event)
-        self._before = after
+            self._changed()
 
 
 async def _bounded(closing: Awaitable[None]) -> None:

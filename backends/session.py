@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
+from backends.agent.client import NotificationHandler, Source
+from backends.agent.loader import agent_argv
+from backends.alerts import alerts
 from backends.clock import Clock
 from backends.config import HostConfig
 from backends.errors import AgentError, LinkError, ReadOnlyError, RoomError
-from backends.events import HostEvent
+from backends.events import HostEvent, changes
 from backends.feeds import Journal, JournalEntry
 from backends.lifeline import Lifeline, Reach, StartSource
-from backends.link.base import Prompter
-from backends.model import HostSnapshot
+from backends.link.base import Prompter, Transport
+from backends.model import Alert, HostSnapshot
 from backends.telemetry.decode import Telemetry
 from backends.telemetry.history import History
 from backends.text import clean
@@ -47,9 +52,12 @@ class HostSession:
         clock: Clock,
         journal: Journal,
         report: Callable[[HostEvent], None],
+        notice: Callable[[Alert], None],
         read_only: bool,
     ) -> None:
         self.config = config
+        self._report = report
+        self._notice = notice
         self._clock = clock
         self._journal = journal
         self._read_only = read_only or config.production
@@ -57,6 +65,9 @@ class HostSession:
         self._pcie = pcie
         self._telemetry = Telemetry(config.name, clock)
         self._start = start
+        self._snapshot: HostSnapshot | None = None
+        self._looked_at: HostSnapshot | None = None
+        self._look_is_due = False
         self._lifeline = Lifeline(
             config.name,
             reach,
@@ -65,9 +76,9 @@ class HostSession:
             self._telemetry,
             clock,
             report,
+            self._changed,
             config.interval_s or interval_s,
         )
-        self._snapshot: HostSnapshot | None = None
 
     @property
     def name(self) -> str:
@@ -201,3 +212,78 @@ class HostSession:
             link = self._lifeline.link
             raise LinkError(f"There is no link to {self.name}", link.error or link.state.value)
         return await source.request(method, params, timeout_s=timeout_s)
+
+    async def _start_source(
+        self, transport: Transport, take: NotificationHandler, interval_s: float
+    ) -> Source:
+        """Start what tells the readings, written down like every command that a host is sent."""
+        at, began_s = self._clock.utc(), self._clock.monotonic_s()
+        sent = shlex.join(agent_argv(self.config.python))
+        result = "ok"
+        try:
+            source = await self._start(transport, take, interval_s)
+            result = f"ok, via {source.via}"
+        except RoomError as error:
+            result = str(error)
+            raise
+        except asyncio.CancelledError:
+            result = "given up"
+            raise
+        finally:
+            took_s = self._clock.monotonic_s() - began_s
+            self._write_down(ROOM, "start the agent", sent, False, result, at, took_s)
+        if self._pcie:
+            with contextlib.suppress(AgentError):
+                await source.request("set_pcie", {"on": True})
+        return source
+
+    def _changed(self) -> None:
+        # Many messages come in one read: look once, when all of them have been taken.
+        if not self._look_is_due:
+            self._look_is_due = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        """Compare with what was there before, and say what has happened."""
+        self._look_is_due = False
+        before, after = self._looked_at, self.snapshot
+        self._looked_at = after
+        at = self._clock.utc()
+        for event in changes(before, after, at):
+            self._report(event)
+        for alert in alerts(before, after, at):
+            self._notice(alert)
+
+    def _write_down(
+        self,
+        asked_by: str,
+        what: str,
+        request: str,
+        changes_host: bool,
+        result: str,
+        at: datetime,
+        took_s: float | None,
+    ) -> None:
+        self._journal.add(
+            JournalEntry(
+                at=at,
+                host=self.name,
+                asked_by=asked_by,
+                what=what,
+                request=clean(request, _MAX_REQUEST_CHARS),
+                changes_host=changes_host,
+                result=clean(result, 400),
+                took_s=took_s,
+            )
+        )
+
+
+def _without_secrets(value: object, key: str = "") -> object:
+    """`value` with everything hidden that a key calls a secret."""
+    if isinstance(value, Mapping):
+        return {str(name): _without_secrets(item, str(name)) for name, item in value.items()}
+    if _SECRET.search(key) and isinstance(value, str | bytes | list | tuple):
+        return "***"
+    if isinstance(value, list | tuple):
+        return [_without_secrets(item) for item in value]
+    return value if isinstance(value, str | int | float | bool) or value is None else repr(value)

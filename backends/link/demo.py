@@ -112,7 +112,8 @@ class DemoTransport:
             start_new_session=True,
         )
         self._child = child
-        assert child.stdout and child.stderr
+        assert child.stdout is not None
+        assert child.stderr is not None
         try:
             async with asyncio.timeout(_START_S):
                 warm_up = in_thread(_import_client)

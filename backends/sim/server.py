@@ -92,7 +92,9 @@ class Host:
             env={**os.environ, "PATH": path},
         )
         self.processes.add(process)
-        assert process.stdin and process.stdout and process.stderr
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         forward = asyncio.create_task(self._forward_input(session, process.stdin, command))
         try:
             await asyncio.gather(

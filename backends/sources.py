@@ -1,0 +1,39 @@
+"""Starts whatever can tell the readings of a host, best first."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from backends.agent.client import AgentClient, NotificationHandler, Source
+from backends.clock import Clock
+from backends.link.base import Transport
+
+START_S: Final = 20.0
+"""A host under full load may take its time to start a python."""
+
+
+async def start_source(
+    transport: Transport, python: str, take: NotificationHandler, interval_s: float, clock: Clock
+) -> Source:
+    """Start the agent.
+
+    Args:
+        transport: A connected way to the host.
+        python: The interpreter to use there.
+        take: Is called with every notification.
+        interval_s: Wanted between samples.
+        clock: Of durations.
+
+    Raises:
+        AgentError: It cannot be started.
+        LinkError: The link was lost meanwhile.
+    """
+    agent = AgentClient(
+        transport,
+        python=python,
+        on_notification=take,
+        clock=clock,
+        settings={"interval_s": interval_s},
+    )
+    await agent.start(START_S)
+    return agent

@@ -183,7 +183,7 @@ class SshServer:
         """Kill it and every connection it serves."""
         if self._process is None:
             return
-        for pid in reversed(self.family()):
+        for pid in self.family():  # parents first: none may take leave politely
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:

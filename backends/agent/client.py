@@ -360,8 +360,9 @@ class AgentClient:
         loading = asyncio.get_running_loop().create_future()
         self._loaded[area] = loading
         try:
-            source = await asyncio.to_thread(loader.pack_module, area)
-            answer = await self._ask("load", {"name": area, "source": source})
+            answer: object = None
+            for name, source in await asyncio.to_thread(loader.pack_area, area):
+                answer = await self._ask("load", {"name": name, "source": source})
             methods = answer.get("methods") if isinstance(answer, dict) else None
             if isinstance(methods, list):
                 self.methods = frozenset(name for name in methods if isinstance(name, str))

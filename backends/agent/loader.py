@@ -116,17 +116,35 @@ def _counted(text: str) -> bytes:
     return b"%d\n" % len(packed) + packed
 
 
-def pack_module(name: str) -> str:
-    """A module of the agent that does not travel at the start, for its `load` request.
+def pack_area(name: str) -> list[tuple[str, str]]:
+    """An area of the agent that does not travel at the start, for its `load` requests.
+
+    Returns:
+        Name and packed source of each module, those that others import first, the area's own last.
 
     Raises:
         AgentError: There is no such module.
     """
-    path = REMOTE / f"{name}.py"
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or not path.is_file():
-        raise AgentError(f"the agent has no module {name!r}")
-    source = strip(path.read_text(encoding="utf-8"))
-    return base64.b64encode(zlib.compress(source.encode("utf-8"), 9)).decode("ascii")
+    packed: dict[str, str] = {}
+
+    def add(module: str) -> None:
+        path = REMOTE / f"{module}.py"
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", module) or not path.is_file():
+            raise AgentError(f"the agent has no module {module!r}")
+        source = path.read_text(encoding="utf-8")
+        for needed in _SIBLINGS.findall(source):
+            for other in re.findall(r"\w+", needed):
+                if other not in CORE and other not in packed:
+                    add(other)
+        deflated = zlib.compress(strip(source).encode("utf-8"), 9)
+        packed[module] = base64.b64encode(deflated).decode("ascii")
+
+    add(name)
+    return list(packed.items())
+
+
+_SIBLINGS: Final = re.compile(r"(?m)^from \. import ([\w, ]+)$")
+"""How a module of the agent names others: `from . import members, ports`, on one line."""
 
 
 @functools.cache

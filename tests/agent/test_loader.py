@@ -154,4 +154,4 @@ def test_the_payload_runs_on_python_3_8() -> None:
 def test_an_unknown_module_is_refused() -> None:
     for name in ("nothing_here", "../client", "Worker"):
         with pytest.raises(AgentError):
-            loader.pack_module(name)
+            loader.pack_area(name)

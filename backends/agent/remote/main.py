@@ -85,7 +85,7 @@ class Agent:
             data = zlib.decompress(base64.b64decode(params["source"]))
             self._add_source(name, data.decode("utf-8"))
         module = importlib.import_module("." + name, __package__)
-        if not getattr(module, "_registered", False):
+        if hasattr(module, "register") and not getattr(module, "_registered", False):
             module.register(self)
             module._registered = True  # type: ignore[attr-defined]
         return {"methods": self.methods.names()}

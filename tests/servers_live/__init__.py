@@ -1,0 +1,1 @@
+"""Servers on a real host: started, found, looked at, stopped; files followed."""

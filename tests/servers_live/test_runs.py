@@ -185,7 +185,7 @@ async def test_two_operators_who_stop_at_once(host: Host) -> None:
     try:
         first = asyncio.create_task(host.stop(record["dir"], grace_s=3))
         async with asyncio.timeout(20):
-            while not Path(record["dir"]).parent.joinpath("stop.lock").exists():
+            while not Path(record["dir"]).parent.joinpath("stop.lock").exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         with pytest.raises(AgentError, match="me is stopping it already"):
             await other.stop(record["dir"], grace_s=0)
@@ -204,7 +204,7 @@ async def test_describe_gives_what_a_profile_is_written_from(host: Host, tmp_pat
         )  # fmt: skip
     try:
         async with asyncio.timeout(20):
-            while "up" not in log.read_text():
+            while "up" not in log.read_text():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         found = await host.ask("servers.describe", pid=process.pid)
         assert (found["ports"], found["cwd"], found["stdout"]) == ([port], str(tmp_path), str(log))

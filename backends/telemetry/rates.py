@@ -24,6 +24,9 @@ MIN_ENERGY_WINDOW_S: Final = 1.0
 MAX_POWER_W: Final = 20_000.0
 """More than any module draws: a counter that says so has jumped."""
 
+STILL_PCT: Final = 5.0
+"""With this share of samples held, a counter that has not moved is one that does not count."""
+
 HELD_COUNTERS: Final[Mapping[str, str]] = {
     "power_cap": "time_power_cap_us",
     "thermal": "time_thermal_us",
@@ -164,8 +167,8 @@ class _SampledShare:
 class HeldShares:
     """What held the clocks of a GPU back, as shares of the last minute.
 
-    Exact from the cumulative counters where the GPU has them; else from the event reasons of the
-    samples that were taken.
+    Exact from the cumulative counters where the GPU has them; else, or where a counter stands
+    still while samples say otherwise, from the event reasons of the samples that were taken.
     """
 
     __slots__ = ("_counters", "_samples")
@@ -187,9 +190,9 @@ class HeldShares:
         """Name of what can hold the clocks -> percent of the last window; unknown ones missing."""
         shares = {}
         for name, counter in self._counters.items():
-            share = counter.pct()
-            if share is None:
-                share = self._samples.pct(name)
+            share, sampled = counter.pct(), self._samples.pct(name)
+            if share is None or (not share and sampled is not None and sampled >= STILL_PCT):
+                share = sampled
             if share is not None:
                 shares[name] = share
         return shares

@@ -84,6 +84,16 @@ def test_without_counters_the_sampled_bits_give_the_share() -> None:
     assert shares.pct()["power_brake"] == 0.0
 
 
+def test_a_counter_that_never_moves_does_not_hide_what_samples_saw() -> None:
+    shares = HeldShares()
+    for second in range(61):
+        shares.add_bits(float(second), 0x4 if second % 2 else 0x0)
+        if second % 5 == 0:
+            shares.add_counters(float(second), counters(power_cap=0, thermal=0))
+    assert shares.pct()["power_cap"] == pytest.approx(50.0, abs=2)
+    assert shares.pct()["thermal"] == 0.0
+
+
 def test_what_was_never_read_has_no_share() -> None:
     shares = HeldShares()
     shares.add_bits(0.0, None)

@@ -272,13 +272,16 @@ async def _readings(
 ) -> HostSnapshot | RoomError:
     """What the agent says within a while, or why it says nothing."""
     telemetry = Telemetry(host.name, clock)
-    untold = {"driver", "fast"}
+    heard: set[str] = set()
     told = asyncio.Event()
 
     def take(method: str, params: Mapping[str, object]) -> None:
         telemetry.notify(method, params)
-        untold.discard(method)
-        if not untold:
+        heard.add(method)
+        # A driver that fails is all there is to know; a good one is followed by its GPUs, and
+        # they by a sample that shows whether they answer.
+        failed = method == "driver" and params.get("state") != DriverState.OK
+        if failed or (method == "fast" and {"driver", "gpus"} <= heard):
             told.set()
 
     link = LinkStatus(LinkState.LIVE, clock.monotonic_s(), transport.kind)

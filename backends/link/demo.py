@@ -63,7 +63,9 @@ class DemoTransport:
             lambda: tempfile.TemporaryDirectory(prefix="gpuroom-demo-", ignore_cleanup_errors=True)
         )
         with folder:
-            config_file = await in_thread(lambda: _write_way_in(Path(folder.name), self._way_in))
+            config_file = await in_thread(
+                lambda: write_way_in(Path(folder.name), self._way_in, [_ALIAS])
+            )
             self._ssh = SshTransport(
                 self._host,
                 SshTarget(_ALIAS),
@@ -129,7 +131,8 @@ def _import_client() -> None:
     import backends.link.route  # noqa: F401
 
 
-def _write_way_in(folder: Path, way_in: dict[str, object]) -> Path:
+def write_way_in(folder: Path, way_in: dict[str, object], names: Sequence[str]) -> Path:
+    """Write an SSH configuration that leads to a demo host by each of `names`; gives its path."""
     key = folder / "key"
     with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(str(way_in["client_key"]))
@@ -137,7 +140,7 @@ def _write_way_in(folder: Path, way_in: dict[str, object]) -> Path:
     known_hosts.write_text(f"{_ALIAS} {way_in['host_key']}\n")
     config_file = folder / "config"
     config_file.write_text(
-        f"Host {_ALIAS}\n"
+        f"Host {' '.join(names)}\n"
         "  HostName 127.0.0.1\n"
         f"  Port {way_in['port']}\n"
         f"  HostKeyAlias {_ALIAS}\n"

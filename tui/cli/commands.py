@@ -18,6 +18,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: tuple[Command, ...] = (
+    Command("top", "tui.cli.top", "the readings of a host without a screen"),
     Command("hosts", "tui.cli.hosts", "every configured host: reachable, or why not"),
     Command("doctor", "tui.cli.doctor", "why can't I connect to a host, or see its GPUs?"),
     Command("config", "tui.cli.config", "check, write or find the configuration"),

@@ -1,51 +1,52 @@
 """The demo host: a real SSH server on loopback whose NVML is simulated.
 
 `python -m backends.sim.server SCENARIO` makes its keys, listens at a free port of loopback, prints
-one line of JSON that says how to get in, and ends when its standard input ends. Nothing is written
-to disk.
+one line of JSON that says how to get in, and ends when its standard input ends, with the temporary
+folder that stands for its /proc.
 
-Whoever logs in may run programs, as with any sshd. The one thing that is special about this host is
-its NVML: where a program is the agent's stub, the payload that was sent to it is replaced by the
-same agent with `backends.sim.nvml` in the place of `pynvml`. So both ends of the link are the real
-ones, and nothing on the near side knows.
+Whoever logs in may run programs, as with any sshd. What is special about this host is its NVML and
+its /proc: where a program is the agent's stub, `backends.sim.nvml` takes the place of `pynvml`
+among the modules that were sent to it, and it is told where to look for processes. So both ends of
+the link are the real ones, and nothing on the near side knows.
 """
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import contextlib
 import json
 import os
 import signal
 import sys
+import tempfile
 import zlib
 from pathlib import Path
 from typing import Final
 
 import asyncssh
 
-from backends.agent.loader import STUB, build_payload
+from backends.agent.loader import STUB
+from backends.sim.proc_tree import ProcTree
 from backends.sim.scenarios import nvml_source
 
 _MAX_PAYLOAD: Final = 8 << 20
 _CHUNK: Final = 65536
+_PROC_EVERY_S: Final = 1.0
 
 
-def simulated_payload(payload: bytes, scenario: str) -> bytes:
-    """The agent's payload (deflated, without its byte count) with the simulated NVML in it."""
-    return build_payload(pynvml_source=nvml_source(scenario), settings=settings_of(payload))
+def simulated(modules: bytes, scenario: str, proc_root: Path) -> bytes:
+    """What was sent to an agent (deflated JSON), with the simulated NVML and /proc in it.
 
-
-def settings_of(payload: bytes) -> dict[str, object]:
-    """What the near side told its agent at the start; nothing where that can't be made out."""
+    Raises:
+        ValueError: It is not what an agent is sent.
+    """
     try:
-        program = zlib.decompress(payload).decode("ascii").rstrip()
-        literal = program.rsplit("_start(json.loads(", 1)[1].removesuffix("))")
-        settings = json.loads(ast.literal_eval(literal))["settings"]
-    except (ValueError, SyntaxError, IndexError, KeyError, zlib.error):
-        return {}
-    return settings if isinstance(settings, dict) else {}
+        sent = json.loads(zlib.decompress(modules))
+        sent["modules"]["pynvml"] = nvml_source(scenario)
+        sent["settings"]["proc_root"] = str(proc_root)
+    except (zlib.error, KeyError, TypeError) as error:
+        raise ValueError(f"not what an agent is sent: {error!r}") from error
+    return zlib.compress(json.dumps(sent).encode("ascii"))
 
 
 class DemoServer(asyncssh.SSHServer):
@@ -70,8 +71,9 @@ class DemoServer(asyncssh.SSHServer):
 class Host:
     """Runs what a session asks for."""
 
-    def __init__(self, scenario: str) -> None:
+    def __init__(self, scenario: str, proc_root: Path) -> None:
         self._scenario = scenario
+        self._proc_root = proc_root
         self.processes: set[asyncio.subprocess.Process] = set()
 
     async def serve(self, session: asyncssh.SSHServerProcess[bytes]) -> None:
@@ -130,11 +132,11 @@ class Host:
     async def _swap_payload(
         self, session: asyncssh.SSHServerProcess[bytes], stdin: asyncio.StreamWriter
     ) -> None:
-        size = int(await session.stdin.readline())
-        if not 0 <= size <= _MAX_PAYLOAD:
-            raise ValueError(f"a payload of {size} bytes")
-        payload = await session.stdin.readexactly(size)
-        stdin.write(simulated_payload(payload, self._scenario))
+        program = await _counted(session)
+        modules = await _counted(session)
+        swapped = await asyncio.to_thread(simulated, modules, self._scenario, self._proc_root)
+        for piece in (program, swapped):
+            stdin.write(b"%d\n" % len(piece) + piece)
         await stdin.drain()
 
     def end(self) -> None:
@@ -142,6 +144,13 @@ class Host:
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+async def _counted(session: asyncssh.SSHServerProcess[bytes]) -> bytes:
+    size = int(await session.stdin.readline())
+    if not 0 <= size <= _MAX_PAYLOAD:
+        raise ValueError(f"a piece of {size} bytes")
+    return await session.stdin.readexactly(size)
 
 
 async def _pump(source: asyncio.StreamReader, sink: asyncssh.SSHWriter[bytes]) -> None:
@@ -161,11 +170,28 @@ async def _end_of_input() -> None:
     transport.close()
 
 
+async def _keep_current(tree: ProcTree) -> None:
+    while True:
+        await asyncio.sleep(_PROC_EVERY_S)
+        await asyncio.to_thread(tree.update)
+
+
 async def run(scenario: str) -> None:
     """Serve until standard input ends."""
+    with tempfile.TemporaryDirectory(prefix="gpuroom-demo-", ignore_cleanup_errors=True) as folder:
+        tree = ProcTree(Path(folder), scenario)
+        tree.write()
+        keeper = asyncio.create_task(_keep_current(tree))
+        try:
+            await _serve(Host(scenario, tree.root))
+        finally:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+
+
+async def _serve(host: Host) -> None:
     host_key = asyncssh.generate_private_key("ssh-ed25519")
     client_key = asyncssh.generate_private_key("ssh-ed25519")
-    host = Host(scenario)
     server = await asyncssh.listen(
         "127.0.0.1",
         0,

@@ -31,7 +31,7 @@ def register(agent: Any) -> None:
         outbox=agent.outbox,
         keeper=driver.Keeper(lambda: importlib.import_module("pynvml")),
         host=host.HostReader(host.open_source(has_psutil())),
-        processes=ProcessTable(),
+        processes=ProcessTable(str(agent.settings.get("proc_root", "/proc"))),
         note=agent.note,
         interval_s=float(agent.settings.get("interval_s", 1.0)),
     )

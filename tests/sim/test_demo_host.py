@@ -1,0 +1,71 @@
+"""The demo host as the room sees it: a real SSH server, the real agent, simulated cards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+
+from backends.config import HostConfig
+from backends.hub import RoomHub
+from backends.model import DriverState, HostSnapshot, LinkState
+from backends.sim.server import simulated
+from tests.telemetry.test_decode import assert_honest
+
+pytestmark = pytest.mark.real
+
+WAIT_S = 60.0
+
+
+async def wait_for_processes(hub: RoomHub) -> HostSnapshot:
+    """A snapshot with samples of both lanes and the processes."""
+    session = (
+        next(iter(hub.sessions.values())) if isinstance(hub.sessions, dict) else hub.sessions[0]
+    )
+    end_s = time.monotonic() + WAIT_S
+    while time.monotonic() < end_s:
+        snapshot = session.snapshot
+        gpus = snapshot.gpus
+        if gpus and gpus[0].readings.energy_j is not None and snapshot.processes:
+            return snapshot
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"no processes: {snapshot.link} {snapshot.driver} {snapshot.notes}")
+
+
+async def test_the_demo_host_is_live_with_its_cards_servers_and_models() -> None:
+    async with RoomHub([HostConfig(name="demo", target="demo:sixteen")]) as hub:
+        snapshot = await wait_for_processes(hub)
+    assert snapshot.link.state is LinkState.LIVE
+    assert snapshot.driver is not None
+    assert snapshot.driver.state is DriverState.OK
+    assert len(snapshot.gpus) == 16
+    assert all(gpu.readings.power_w for gpu in snapshot.gpus)
+    by_pid = {process.pid: process for process in snapshot.processes}
+    assert len(by_pid) == 16
+    first, last = by_pid[48_210], by_pid[48_625]
+    assert (first.command, first.model) == ("sglang::scheduler_TP0", "glm-5-nvfp4")
+    assert (last.command, last.model) == ("VLLM::Worker_TP7", "Qwen/Qwen3-235B-A22B-FP8")
+    assert first.container is not None
+    assert first.container.startswith("docker ")
+    assert all(process.visible for process in snapshot.processes)
+    assert_honest(snapshot)
+
+
+def test_what_is_no_agent_is_refused() -> None:
+    for junk in (b"", b"junk", zlib.compress(b"[]"), zlib.compress(b"{}"), zlib.compress(b"{")):
+        with pytest.raises(ValueError, match=r"agent|Expecting"):
+            simulated(junk, "healthy", Path("/nowhere"))
+
+
+def test_settings_of_the_near_side_are_kept() -> None:
+    sent = zlib.compress(
+        json.dumps({"modules": {"x": "1"}, "settings": {"interval_s": 3}}).encode()
+    )
+    got = json.loads(zlib.decompress(simulated(sent, "idle", Path("/tmp/p"))))
+    assert got["settings"] == {"interval_s": 3, "proc_root": "/tmp/p"}
+    assert got["modules"]["x"] == "1"
+    assert "SCENARIO = 'idle'" in got["modules"]["pynvml"]

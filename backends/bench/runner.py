@@ -186,7 +186,7 @@ class Run:
         self._profile = profile
         self._nonce = nonce
         self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-        self._sink = Sink(folder / f"{self.run_id}.jsonl") if folder is not None else None
+        self._sink = Sink(record_file(folder, self.run_id)) if folder is not None else None
         self._sink_told = False
         self._findings = list(prepared.findings)
         self._results: list[StepResult] = []
@@ -394,10 +394,6 @@ class Run:
         `ours` is every output token that any request of the step received, warm-up and failures
         included: what the server counts beyond that is somebody else's.
         """
-        readings = self._sampler.between(self._began_s + start_s, self._began_s + end_s)
-        window = servermetrics.window(readings)
-        if window is None:
-            return result
         ledger = result.ledger
         if self._quiet is not None and self._after is not None:
             pair = (self._quiet, self._after)
@@ -412,8 +408,14 @@ class Run:
                 server_output=None if made is None else round(made),
                 foreign_output_share=surplus,
             )
+        window = servermetrics.window(
+            self._sampler.between(self._began_s + start_s, self._began_s + end_s)
+        )
         return msgspec.structs.replace(
-            result, ledger=ledger, server=window, bound=servermetrics.bound(window)
+            result,
+            ledger=ledger,
+            server=window,
+            bound=servermetrics.bound(window) if window is not None else None,
         )
 
     def _judge(self, result: StepResult, message: dict[str, object]) -> None:
@@ -547,6 +549,11 @@ class Run:
         if not config or self._environment.effective_config:
             return self._environment
         return msgspec.structs.replace(self._environment, effective_config=config)
+
+
+def record_file(folder: Path, run_id: str) -> Path:
+    """Where the records of a run are."""
+    return folder / f"{run_id}.jsonl"
 
 
 def _client(

@@ -17,13 +17,14 @@ class EventReader:
         fields: Lines that had a known field name; a stream without any is no event stream.
     """
 
-    __slots__ = ("_after_cr", "_buffer", "_data", "comments", "fields")
+    __slots__ = ("_after_cr", "_buffer", "_data", "_size", "comments", "fields")
 
     def __init__(self) -> None:
         self.comments = 0
         self.fields = 0
         self._buffer = b""
         self._data: list[bytes] = []
+        self._size = 0
         self._after_cr = False
 
     def feed(self, piece: bytes) -> list[bytes]:
@@ -49,7 +50,7 @@ class EventReader:
             if piece.startswith(b"\n"):  # The second half of a CRLF that was split.
                 piece = piece[1:]
         data = self._buffer + piece
-        if len(data) > MAX_EVENT_BYTES:
+        if len(data) > MAX_EVENT_BYTES or self._size > MAX_EVENT_BYTES:
             raise ValueError("an event has no end after 16 MB")
         if b"\r" in data:
             # A CR at the very end may be half of a CRLF: it ends the line, and an LF is skipped.
@@ -63,6 +64,7 @@ class EventReader:
                 if self._data:
                     events.append(b"\n".join(self._data))
                     self._data = []
+                    self._size = 0
                 continue
             if line.startswith(b":"):
                 self.comments += 1
@@ -73,6 +75,7 @@ class EventReader:
             if name == b"data":
                 self.fields += 1
                 self._data.append(value)
+                self._size += len(value) + 1
             elif name in (b"event", b"id", b"retry"):
                 self.fields += 1
         return events

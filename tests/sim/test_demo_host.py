@@ -51,6 +51,9 @@ async def test_the_demo_host_is_live_with_its_cards_servers_and_models() -> None
     assert (last.command, last.model) == ("VLLM::Worker_TP7", "Qwen/Qwen3-235B-A22B-FP8")
     assert first.container is not None
     assert first.container.startswith("docker ")
+    assert snapshot.readings.cpu_count == 128
+    assert snapshot.readings.cpu_model == "AMD EPYC 9555 64-Core Processor"
+    assert snapshot.readings.memory_total_bytes == 1_584_529_408 * 1024
     assert all(process.visible for process in snapshot.processes)
     assert_honest(snapshot)
 

@@ -43,11 +43,14 @@ class Memory(NamedTuple):
 
 
 class ProcSource:
-    """The counters as /proc has them."""
+    """The counters as /proc has them, or a folder in its place."""
+
+    def __init__(self, root: str = "/proc") -> None:
+        self._root = root
 
     def cpu_times(self) -> Tuple[float, float]:
         """(busy, all) seconds of all CPUs together since boot; waiting for disks is not busy."""
-        with open("/proc/stat") as file:
+        with open(self._root + "/stat") as file:
             numbers = [int(word) for word in file.readline().split()[1:9]]
         ticks = float(os.sysconf("SC_CLK_TCK"))
         idle = numbers[3] + (numbers[4] if len(numbers) > 4 else 0)
@@ -56,7 +59,7 @@ class ProcSource:
     def memory(self) -> Memory:
         """Memory and swap."""
         found: Dict[str, int] = {}
-        with open("/proc/meminfo") as file:
+        with open(self._root + "/meminfo") as file:
             for line in file:
                 name, _, rest = line.partition(":")
                 found[name] = int(rest.split()[0]) * 1024
@@ -68,7 +71,7 @@ class ProcSource:
     def disks(self) -> Dict[str, Tuple[int, int]]:
         """Device -> bytes (read, written) since boot."""
         found = {}
-        with open("/proc/diskstats") as file:
+        with open(self._root + "/diskstats") as file:
             for line in file:
                 words = line.split()
                 if len(words) >= 10:
@@ -78,7 +81,7 @@ class ProcSource:
     def links(self) -> Dict[str, Tuple[int, int]]:
         """Network link -> bytes (received, sent) since boot."""
         found = {}
-        with open("/proc/net/dev") as file:
+        with open(self._root + "/net/dev") as file:
             for line in file.readlines()[2:]:
                 name, _, rest = line.partition(":")
                 words = rest.split()
@@ -87,8 +90,14 @@ class ProcSource:
 
     def uptime_s(self) -> float:
         """Seconds since boot."""
-        with open("/proc/uptime") as file:
+        with open(self._root + "/uptime") as file:
             return float(file.read().split()[0])
+
+    def load(self) -> Tuple[float, float, float]:
+        """Load of 1, 5 and 15 minutes."""
+        with open(self._root + "/loadavg") as file:
+            one, five, fifteen = (float(word) for word in file.read().split()[:3])
+        return one, five, fifteen
 
 
 class PsutilSource:
@@ -123,6 +132,10 @@ class PsutilSource:
     def uptime_s(self) -> float:
         """Seconds since boot."""
         return time.time() - float(self._psutil.boot_time())
+
+    def load(self) -> Tuple[float, float, float]:
+        """Load of 1, 5 and 15 minutes."""
+        return os.getloadavg()
 
 
 class HostReader:
@@ -175,7 +188,7 @@ class HostReader:
         }
 
     def _load(self) -> Dict[str, Any]:
-        one, five, fifteen = os.getloadavg()
+        one, five, fifteen = self._source.load()
         return {
             "load_1m": round(one, 2),
             "load_5m": round(five, 2),
@@ -204,23 +217,23 @@ class HostReader:
         return {"uptime_s": round(self._source.uptime_s())}
 
 
-def open_source(use_psutil: bool) -> Any:
-    """Psutil where it can be had (and on systems without /proc), else /proc."""
-    if use_psutil:
+def open_source(use_psutil: bool, root: str = "/proc") -> Any:
+    """Psutil where it can be had (and on systems without /proc), else /proc or its stand-in."""
+    if use_psutil and root == "/proc":
         try:
             import psutil
 
             return PsutilSource(psutil)
         except Exception:
             pass  # a broken psutil is no reason to know nothing
-    return ProcSource()
+    return ProcSource(root)
 
 
-def read_once() -> Dict[str, Any]:
+def read_once(root: str = "/proc") -> Dict[str, Any]:
     """What doesn't change until the next boot."""
     values = {
-        "cpu_count": os.cpu_count(),
-        "cpu_model": cpu_model(),
+        "cpu_count": os.cpu_count() if root == "/proc" else cpu_count(root),
+        "cpu_model": cpu_model(root),
         "kernel": platform.release(),
         "boot_id": boot_id(),
     }
@@ -236,10 +249,19 @@ def boot_id() -> str:
         return ""
 
 
-def cpu_model() -> Optional[str]:
-    """The CPU's name as /proc/cpuinfo has it; None where it has none (some ARM)."""
+def cpu_count(root: str) -> int:
+    """How many CPUs a cpuinfo lists."""
     try:
-        with open("/proc/cpuinfo") as file:
+        with open(root + "/cpuinfo") as file:
+            return sum(line.startswith("processor") for line in file)
+    except OSError:
+        return 0
+
+
+def cpu_model(root: str = "/proc") -> Optional[str]:
+    """The CPU's name as cpuinfo has it; None where it has none (some ARM)."""
+    try:
+        with open(root + "/cpuinfo") as file:
             for line in file:
                 name, _, value = line.partition(":")
                 if name.strip() in ("model name", "Model", "cpu model"):

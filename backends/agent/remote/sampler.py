@@ -42,6 +42,7 @@ class Sampler:
         processes: ProcessTable,
         note: Callable[[str], None],
         interval_s: float,
+        proc_root: str = "/proc",
     ) -> None:
         self._outbox = outbox
         self._keeper = keeper
@@ -59,7 +60,7 @@ class Sampler:
         self._host_absent: Dict[str, Dict[str, str]] = {}
         self._sent_absent: Any = None
         self._sent_driver: Any = None
-        self._host_once = read_once()
+        self._host_once = read_once(proc_root)
         self._said_gpus = False
         self._slow_at = 0.0
         self._reopened_at = time.monotonic()

@@ -27,13 +27,15 @@ def has_psutil() -> bool:
 
 def register(agent: Any) -> None:
     """Add the requests of telemetry, and begin once the agent has said hello."""
+    proc_root = str(agent.settings.get("proc_root", "/proc"))
     sampler = Sampler(
         outbox=agent.outbox,
         keeper=driver.Keeper(lambda: importlib.import_module("pynvml")),
-        host=host.HostReader(host.open_source(has_psutil())),
-        processes=ProcessTable(str(agent.settings.get("proc_root", "/proc"))),
+        host=host.HostReader(host.open_source(has_psutil(), proc_root)),
+        processes=ProcessTable(proc_root),
         note=agent.note,
         interval_s=float(agent.settings.get("interval_s", 1.0)),
+        proc_root=proc_root,
     )
 
     def set_interval(params: Dict[str, Any]) -> Dict[str, Any]:

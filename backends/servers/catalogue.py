@@ -37,6 +37,7 @@ class CauseEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     id: str
     title: str
     signatures: list[str]
+    weak_signatures: list[str] = []
     kind: Kind = "cause"
     outcome: CrashOutcome = "crash"
     engines: list[EngineId] = []
@@ -80,7 +81,13 @@ class Match:
 
     cause: Cause
     signature: int
+    """Its place among the cause's signatures; weak ones come after the others."""
     groups: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def weak(self) -> bool:
+        """Whether it is believed only where nothing else explains the end."""
+        return self.signature >= len(self.cause.entry.signatures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +229,7 @@ def parse_catalogue(text: str, *, path: Path | None = None) -> list[CauseEntry]:
         seen.add(entry.id)
         if not entry.signatures:
             raise ConfigError(f"cause '{entry.id}' has no signature", path=path)
-        for signature in entry.signatures:
+        for signature in (*entry.signatures, *entry.weak_signatures):
             _check_signature(entry.id, signature, path)
     return entries
 
@@ -255,7 +262,10 @@ def build_catalogue(*sources: Sequence[CauseEntry]) -> Catalogue:
                 Cause(
                     entry=entry,
                     order=len(causes),
-                    patterns=tuple(re.compile(signature) for signature in entry.signatures),
+                    patterns=tuple(
+                        re.compile(signature)
+                        for signature in (*entry.signatures, *entry.weak_signatures)
+                    ),
                     engines=frozenset(entry.engines),
                     phases=frozenset(entry.phases),
                 )

@@ -37,6 +37,7 @@ _REASSURING: Final = re.compile(
 _MAYBE_QUIET: Final = re.compile(r"(?i)in use|killed|oom|lost|bus\b|bind")
 _FRIGHTENING: Final = re.compile(r"(?i)error|fail|unable|cannot|could not")
 _DUMP: Final = 800
+_PROMPT: Final = re.compile(r"^(?:\([\w.-]+\) )?[\w.-]+@[\w.-]+[: ]\S*[$#%] ?$|^[$%] ?$")
 _LAST_WORDS: Final = 6
 
 
@@ -95,6 +96,8 @@ class Run:
     """The weights of the newest load phase are in memory."""
     progress: Progress | None = None
     ready: Place | None = None
+    serving: Place | None = None
+    """First request that was carried out, where the log begins after readiness."""
     dead: Place | None = None
     stops: dict[int, Place] = field(default_factory=dict)
     stop_line: int | None = None
@@ -104,18 +107,25 @@ class Run:
     warnings: dict[str, Warned] = field(default_factory=dict)
     last: list[Place] = field(default_factory=list)
     served: int = 0
+    prompt_line: int | None = None
+    """A shell's prompt that came back: the program in the foreground has ended."""
 
     @property
     def phase(self) -> Phase:
         """The phase entered last; ready outranks what serving prints."""
-        if self.ready is not None:
+        if self.up:
             return Phase.READY
         return self.phases[-1].phase if self.phases else Phase.LAUNCHING
 
     @property
+    def up(self) -> bool:
+        """Whether the server was seen to be ready, or to serve."""
+        return self.ready is not None or self.serving is not None
+
+    @property
     def over(self) -> bool:
         """Whether the start has ended, well or badly."""
-        return self.ready is not None or self.dead is not None or self.stop_line is not None
+        return self.up or self.dead is not None or self.stop_line is not None
 
     @property
     def memory_phase(self) -> Phase:
@@ -191,9 +201,8 @@ class LogJudge:
 
     def _judge(self, line: LogLine, engine: Engine) -> None:
         run, message = self.run, line.message
-        if run.ready is not None and engine.routine is not None and engine.routine.match(message):
-            if run.dead is None:
-                self._served(line, engine)
+        if run.up and engine.routine is not None and engine.routine.match(message):
+            self._served(line, engine)
             return
         if line.overwritten:
             for text in line.overwritten:
@@ -218,8 +227,7 @@ class LogJudge:
             if run.ready is None:
                 announces = self._find_phase(line, message, engine)
                 self._find_ready(line, message, engine)
-            if run.ready is not None and run.dead is None:
-                self._served(line, engine)
+            self._served(line, engine)
         self._find_stop(line, message, engine)
         if exception is not None:
             self._note_exception(exception)
@@ -230,6 +238,7 @@ class LogJudge:
             self._find_cause(line, message, engine, inside=inside, exception=exception)
         if not inside and not (announces and len(message) >= _DUMP):
             self._find_advice(line, message, engine)
+        run.prompt_line = line.number if _PROMPT.search(line.text) else None
         run.last.append(Place(line.number, line.text[:400]))
         del run.last[:-_LAST_WORDS]
 
@@ -280,7 +289,7 @@ class LogJudge:
 
     def _bar(self, progress: Progress, number: int, text: str, engine: Engine) -> None:
         run = self.run
-        if run.ready is not None:
+        if run.up:
             return
         for label, phase in engine.bars:
             if label.search(progress.label) is not None:
@@ -302,11 +311,18 @@ class LogJudge:
         run.phases.append(PhaseEntry(Phase.READY, line.number, line.stamp, line.text[:400]))
 
     def _served(self, line: LogLine, engine: Engine) -> None:
-        if any_match(engine.served, line.message) is not None:
-            run = self.run
-            run.served += 1
-            if run.causes or run.exceptions:
-                run.forgive()
+        """A request was carried out: the server lives, and what was complained about is past."""
+        run = self.run
+        if any_match(engine.served, line.message) is None:
+            return
+        if not run.up and not run.phases and run.dead is None:
+            run.serving = Place(line.number, line.text[:400])
+        if not run.up or (run.dead is not None and not engine.outlives_workers):
+            return
+        run.served += 1
+        run.dead = None
+        if run.causes or run.exceptions:
+            run.forgive()
 
     def _find_stop(self, line: LogLine, message: str, engine: Engine) -> None:
         run = self.run
@@ -381,7 +397,7 @@ class LogJudge:
 
     def _find_advice(self, line: LogLine, message: str, engine: Engine) -> None:
         run = self.run
-        serving = run.ready is not None
+        serving = run.up
         for advice in engine.advice:
             if serving and not advice.while_serving:
                 continue

@@ -287,7 +287,10 @@ _BRACKET: Final = _forms(
     # torch: [rank2]:[E1001 16:06:04.537131842 ProcessGroupNCCL.cpp:607] [Rank 2]
     r"\[(?P<source>rank\d+)\]:? ?",
     r"\[(?P<level>[IWEF])(?P<stamp>\d{3,4} \d\d:\d\d:\d\d\.\d+) [\w./-]+:\d+\] ?",
+    r"\[(?P<level>[IWEF]) [\w./-]+:\d+\] ?",
     r"\[(?P<source>Rank \d+|PG [^\]]{1,60})\] ?",
+    # SGLang of 2024: [gpu_id=0]; kubectl --prefix: [pod/vllm-0/vllm]
+    r"\[(?P<source>gpu(?:_id)?=\d+|pod/[\w./-]{1,120})\] ?",
     r"\[(?P<source>[\w ()./-]{1,40})\] (?P<stamp>" + _DATE + r") - " + _WORD + r" - ",
     r"\[(?P<level>TRACE|DEBUG|INFO|WARNING|ERROR|FATAL)\](?: |$)",
     # llama.cpp as a router, and mpirun --tag-output: [1,0]<stderr>:
@@ -296,24 +299,31 @@ _BRACKET: Final = _forms(
 )
 _DIGIT: Final = _forms(
     # TGI: 2025-04-14T15:51:31.134585Z  INFO shard-manager: text_generation_launcher: ...
-    rf"(?P<stamp>{_DATE})\s+{_WORD}\s+(?P<source>[\w:\-]+(?:\{{[^}}]{{0,80}}\}})?):"
+    rf"(?P<stamp>{_DATE})\s+{_WORD}\s+(?:[\w\-]+(?:\{{[^}}]{{0,200}}\}})?: )?"
+    r"(?P<source>text_generation[\w:\-]*|[\w\-]+(?:::[\w\-]+)+):"
     r"(?: (?:[\w/.-]+\.rs:\d+: )?|$)",
     # logging's usual form: 2025-11-28 15:28:09,929 - INFO - autotuner.py:256 - ...
     rf"(?P<stamp>{_DATE}) - (?:[\w.]+ - )?{_WORD} - (?:[\w./]+:\d+ - )?",
-    rf"(?P<stamp>{_DATE}):?\s+\[?{_WORD}\]?:?\s(?:[\w./]+:\d+\] ?)?",
+    rf"(?P<stamp>{_DATE}):?\s+\[?{_WORD}(?:\]?:\s{{1,10}}|\]?\s)(?:[\w./]+:\d+\] ?)?",
+    # Go: 2025/02/02 09:23:09 routes.go:1187: INFO
+    rf"(?P<stamp>{_DATE}) [\w./-]+:\d+: {_WORD} ",
     # TensorFlow: 2024-10-22 06:31:31.858362: E external/...cc:485]
     rf"(?P<stamp>{_DATE}): (?P<level>[IWEF]) ",
     # docker logs -t, and kubectl logs --timestamps
     r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6,9}(?:Z|[+-]\d\d:\d\d)) ",
     # llama.cpp with prefixes: 0.00.160.925 I
     r"(?P<stamp>\d+\.\d\d\.\d{3}\.\d{3}) (?P<level>[DIWEF]) ",
+    # pm2: 0|vllm  |
+    r"(?P<source>\d{1,4}\|[\w.-]{1,60}) +\| ?",
+    # a collector's own stamp before everything
+    rf"(?P<stamp>{_DATE}) (?=\S)",
     # srun --label
     r"(?P<source>\d{1,4}): (?=\S)",
 )
 _LETTER: Final = _forms(
     # vLLM: INFO 08-02 11:06:19 [model.py:619] ..., older: ... api_server.py:840] ...
     rf"{_WORD} (?P<stamp>\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) "
-    r"(?:\[[\w./-]*:\d+\]|[\w./-]+:\d+\])(?: |$)",
+    r"(?:\[[\w./-]*:\d+\[?\]|[\w./-]+:\d+\])(?: |$)",
     # uvicorn: INFO:     Started server process [1]
     rf"{_WORD}:\s{{2,10}}",
     rf"{_WORD}:(?P<source>[\w.]+): ?",
@@ -335,14 +345,13 @@ _STARTS: Final[dict[str, tuple[re.Pattern[str], ...]]] = {
     **dict.fromkeys("0123456789", _DIGIT),
     **dict.fromkeys("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", _LETTER),
 }
-_DOCKER_JSON: Final = '{"log":"'
 
 
 def split_prefix(text: str) -> Prefix:
     """Take stamp, level, process and rank off the front of a line, as many as there are."""
     prefix = Prefix(text)
-    if text.startswith(_DOCKER_JSON):
-        _unwrap_docker(prefix)
+    if text.startswith('{"') and text.endswith("}"):
+        _unwrap_json(prefix)
     message = prefix.message
     for _ in range(_MAX_PREFIXES):
         forms = _STARTS.get(message[:1])
@@ -376,15 +385,40 @@ def _note(prefix: Prefix, parts: dict[str, str | None]) -> None:
         prefix.source = source
 
 
-def _unwrap_docker(prefix: Prefix) -> None:
-    """A line of docker's json-file driver: the text is inside."""
+_JSON_MESSAGE: Final = ("message", "msg", "log", "event")
+_JSON_LEVEL: Final = ("level", "levelname", "severity", "lvl")
+_JSON_STAMP: Final = ("timestamp", "time", "ts", "asctime")
+_JSON_SOURCE: Final = ("target", "logger", "name", "function")
+
+
+def _unwrap_json(prefix: Prefix) -> None:
+    """A line that is one JSON object (docker's files, TGI, structured logging): take it apart."""
     try:
         record = json.loads(prefix.message)
     except (ValueError, RecursionError):
         return
-    if isinstance(record, dict) and isinstance(record.get("log"), str):
-        inner = record["log"].rstrip("\n").rpartition("\r")[2]
-        prefix.message = clean(inner, MAX_LINE_CHARS)
-        stamp = record.get("time")
-        if isinstance(stamp, str):
-            prefix.stamp = clean(stamp, 40)
+    if not isinstance(record, dict):
+        return
+    fields = record.get("fields")
+    inner = {**fields, **record} if isinstance(fields, dict) else record
+    message = _first_text(inner, _JSON_MESSAGE)
+    if message is None:
+        return
+    visible = message.rstrip("\r\n").rpartition("\r")[2].replace("\n", " | ")
+    prefix.message = clean(visible, MAX_LINE_CHARS)
+    level = _first_text(inner, _JSON_LEVEL)
+    if level is not None:
+        prefix.level = _LEVELS.get(level.upper())
+    stamp, source = _first_text(inner, _JSON_STAMP), _first_text(inner, _JSON_SOURCE)
+    if stamp is not None:
+        prefix.stamp = clean(stamp, 40)
+    if source is not None:
+        prefix.source = clean(source, 80)
+
+
+def _first_text(record: dict[str, object], names: tuple[str, ...]) -> str | None:
+    for name in names:
+        value = record.get(name)
+        if isinstance(value, str) and value:
+            return value
+    return None

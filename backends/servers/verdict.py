@@ -13,6 +13,7 @@ from backends.servers.tracebacks import PyException
 _KILLED_EXITS = frozenset({-9, 137, 9 + 128})
 KILLED = "killed-no-message"
 STOPPED = "operator-stop"
+_LAST_LINES = 2
 
 
 class Outcome(StrEnum):
@@ -63,6 +64,8 @@ def judge_run(judge: LogJudge, exit_code: int | None = None) -> Verdict:
         return finding
     if run.ready is not None:
         return _answer(judge, Outcome.READY, run.ready, "ready")
+    if run.serving is not None:
+        return _answer(judge, Outcome.READY, run.serving, "serving; the log begins after readiness")
     return _loading(judge)
 
 
@@ -119,7 +122,7 @@ def _loading(judge: LogJudge) -> Verdict:
 
 def _telling(run: Run) -> list[Evidence]:
     """Causes that count as a failure of this run."""
-    if run.ready is not None and run.dead is None:
+    if run.up and run.dead is None:
         return []
     return [
         evidence
@@ -130,7 +133,7 @@ def _telling(run: Run) -> list[Evidence]:
 
 def _unknown(run: Run) -> PyException | None:
     """The exception that ended the run: the first that passes on no other's failure."""
-    if run.ready is not None and run.dead is None:
+    if run.up and run.dead is None:
         return None
     real = [exception for exception in run.exceptions if not exception.ignored]
     for exception in real:
@@ -153,33 +156,35 @@ def _first_failure(run: Run) -> int | None:
 def _failed(judge: LogJudge, exit_code: int | None) -> Verdict | None:
     run = judge.run
     exception = _unknown(run)
-    chosen = _choose(_telling(run), exception)
+    found = _telling(run)
+    chosen = _first(found, exception, "cause") or _first(found, exception, "general")
     if chosen is not None:
         return _explain(judge, chosen, exception)
-    silent = _killed(run, exit_code)
-    if exception is None and silent is not None:
-        return _silent(judge, silent)
+    killed = _killed(run, exit_code)
+    if killed is not None and (exception is None or killed.line < exception.line):
+        return _silent(judge, killed)
+    chosen = _first(found, exception, "echo") or _first(found, exception, "symptom")
+    if chosen is not None:
+        return _explain(judge, chosen, exception)
     if exception is not None:
         return _answer(
-            judge,
-            Outcome.CRASH,
-            _line_of(exception),
-            str(exception),
-            exception=exception,
+            judge, Outcome.CRASH, _line_of(exception), str(exception), exception=exception
         )
+    ended = _ended_silently(run)
+    if ended is not None:
+        return _silent(judge, ended)
     if run.dead is not None:
         return _answer(judge, Outcome.CRASH, run.dead, run.dead.text.strip()[:200])
+    if run.prompt_line is not None and not run.up:
+        last = next((place for place in reversed(run.last) if place.line < run.prompt_line), None)
+        return _answer(judge, Outcome.CRASH, last, "ended without a word; the shell came back")
     return None
 
 
-def _choose(found: list[Evidence], exception: PyException | None) -> Evidence | None:
-    """The cause to name: the most telling kind, and of that the earliest."""
+def _first(found: list[Evidence], exception: PyException | None, *kinds: str) -> Evidence | None:
+    """The earliest cause of some kinds, but for those that echo an earlier exception."""
 
-    def earliest(*kinds: str) -> Evidence | None:
-        candidates = [evidence for evidence in found if evidence.cause.kind in kinds]
-        return min(candidates, key=lambda item: (item.first_line, item.cause.order), default=None)
-
-    def echoed(evidence: Evidence) -> bool:
+    def echoes(evidence: Evidence) -> bool:
         return (
             exception is not None
             and not exception.wrapper
@@ -187,18 +192,8 @@ def _choose(found: list[Evidence], exception: PyException | None) -> Evidence | 
             and (evidence.cause.entry.echoes or evidence.cause.kind == "echo")
         )
 
-    plain = [item for item in found if item.cause.kind == "cause" and not echoed(item)]
-    if plain:
-        return min(plain, key=lambda item: (item.first_line, item.cause.order))
-    general = [item for item in found if item.cause.kind == "general" and not echoed(item)]
-    if general:
-        return min(general, key=lambda item: (item.first_line, item.cause.order))
-    symptom = earliest("symptom")
-    if symptom is not None:
-        return symptom
-    if exception is not None and not exception.wrapper:
-        return None
-    return earliest("cause", "general", "echo")
+    candidates = [item for item in found if item.cause.kind in kinds and not echoes(item)]
+    return min(candidates, key=lambda item: (item.first_line, item.cause.order), default=None)
 
 
 def _explain(judge: LogJudge, chosen: Evidence, exception: PyException | None) -> Verdict:
@@ -227,19 +222,31 @@ def _explain(judge: LogJudge, chosen: Evidence, exception: PyException | None) -
 
 
 def _killed(run: Run, exit_code: int | None) -> Place | None:
-    """The line that shows that it was killed without a word, if anything does."""
-    silent = run.causes.get(KILLED)
+    """Where it is said outright that a process of it was killed."""
+    evidence = run.causes.get(KILLED)
+    if evidence is not None and (not run.up or run.dead is not None):
+        place, match = evidence.best
+        if not match.weak:
+            return place
     if exit_code in _KILLED_EXITS:
         return run.last[-1] if run.last else Place(0, "")
-    if silent is None:
+    return None
+
+
+def _ended_silently(run: Run) -> Place | None:
+    """The line that shows that it was killed, where nothing else explains the end.
+
+    The shell's word counts only where the server did not kill itself; what Python's resource
+    tracker prints about leaks counts only as the last thing that is said.
+    """
+    evidence = run.causes.get(KILLED)
+    if evidence is None:
         return None
-    place, match = silent.best
-    leak = "leaked" in place.text
-    if leak and not any(last.line >= place.line for last in run.last[-3:]):
+    place, _ = evidence.best
+    if run.dead is not None and run.dead.line < place.line:
         return None
-    if leak and run.last and run.last[-1].line - place.line > 2:
+    if "leaked" in place.text and run.last and run.last[-1].line - place.line > _LAST_LINES:
         return None
-    del match
     return place
 
 

@@ -42,7 +42,7 @@ def verdict(
     phase: Phase = Phase.LOADING,
     outcome: Outcome = Outcome.LOADING,
     cause: str | None = None,
-    title: str = "",
+    title: str = "it failed",
 ) -> Verdict:
     return Verdict(
         engine=EngineId.VLLM,

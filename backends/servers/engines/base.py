@@ -127,6 +127,8 @@ class Engine:
     """Lines that only a dying server prints; they say that it dies, not why."""
     served: tuple[re.Pattern[str], ...] = ()
     """Lines of requests that were carried out: whoever prints them lives."""
+    outlives_workers: bool = False
+    """Whether it goes on serving when the process that ran a model has died."""
     routine: re.Pattern[str] | None = None
     """Start of lines that serving prints over and over; they are counted and passed over."""
     advice: tuple[Advice, ...] = ()
@@ -212,6 +214,10 @@ COMMON_FATAL: Final = rx(
     r"^(?:\[\d+\]\s+)?\d+ (?:killed|abort|segmentation fault|bus error)\b",
     r"^\w*sh: (?:line \d+: +\d+ )?(?:[Aa]bort(?:ed)?|[Kk]illed|[Ss]egmentation fault)",
     r"^!!!!!!! Segfault encountered",
+    # What systemd, docker compose, Slurm and MPI say of a program that ended badly.
+    r"Main process exited, code=(?:exited, status=[1-9]|killed|dumped)",
+    r"\bexited with code [1-9]\d*\b|Exited with exit code [1-9]",
+    r"slurmstepd: error: .*(?:oom_kill|CANCELLED)|DUE TO TIME LIMIT",
 )
 COMMON_STOP: Final = rx(
     r"^KeyboardInterrupt(?:: terminated)?$",
@@ -220,4 +226,5 @@ COMMON_STOP: Final = rx(
     r"(?i)\bSIGTERM received|received SIG(?:TERM|INT)\b|trigger received signal=SIG(?:TERM|INT)",
     r"^Terminated$",
     r"^(?:\[\d+\]\s+)?\d+ terminated\b",
+    r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ \*\*\*",
 )

@@ -46,6 +46,7 @@ ENGINE = Engine(
         (Phase.LAUNCHING, r"msg=\"server config\"|discovering available GPUs|inference compute"),
         (Phase.LOADING, r"starting (?:llama[- ]server|llama server|runner)|waiting for llama"),
     ),
+    outlives_workers=True,
     ready=rx(r"Listening on \S+ \(version"),
     fatal=rx(
         r"^Error: (?:listen|could not)",

@@ -86,7 +86,7 @@ ENGINE = Engine(
         r" hit an exception",
         r"^Received sigquit from a child proc",
         r"^(?:Rank \d+ )?scheduler (?:is dead|died)|^Rank \d+ scheduler (?:is dead|died)",
-        r"^Initialization failed\. (?:warmup error|Please see)",
+        r"^Initialization failed\b|^(?:router |detokenizer )?init[_ ]state: Traceback",
         r"^Child process unexpectedly failed",
         r"^Subprocess \S+ \(pid=\d+\) crashed with exit code (?!-15\b)",
         r"[Ww]atchdog timeout \(self(?!.*soft=True)",

@@ -89,7 +89,7 @@ ENGINE = Engine(
     not_ready=rx(BIND_FAILED),
     fatal=rx(
         r"^EngineCore (?:failed to start|hit an exception|encountered a fatal error)",
-        r"^Worker(?:Proc)? (?:failed to start|\S* died unexpectedly)|^Worker proc \S+ died",
+        r"^WorkerProc failed to start|^(?:Worker|Engine core) proc \S+ died unexpectedly",
         r"Engine core initialization failed|Engine process failed to start",
         r"Got fatal signal from worker processes",
         r"EngineDeadError|MQEngineDeadError|MQLLMEngine is already dead",

@@ -152,6 +152,12 @@ def login_failed(
     where = f"{address} port {port}"
     if isinstance(error, asyncssh.PermissionDenied):
         return _permission_denied(host, user, client, identities)
+    if isinstance(error, asyncssh.DisconnectError) and "too many" in str(error).lower():
+        return AuthenticationFailed(
+            f"{host} let {user} try no more keys",
+            clean(str(error)),
+            "Name the right key with IdentityFile and IdentitiesOnly yes in ~/.ssh/config.",
+        )
     if isinstance(error, TimeoutError):
         return LinkError(
             f"{host} takes the connection and stays silent",
@@ -189,12 +195,6 @@ def login_failed(
             f"The jump host cannot get on to {host}",
             f"{where}: {clean(str(error))}",
             "Check that the jump host reaches it and allows forwarding (AllowTcpForwarding).",
-        )
-    if isinstance(error, asyncssh.DisconnectError) and "too many" in str(error).lower():
-        return AuthenticationFailed(
-            f"{host} let {user} try no more keys",
-            clean(str(error)),
-            "Name the right key with IdentityFile and IdentitiesOnly yes in ~/.ssh/config.",
         )
     return LinkError(f"The connection to {host} failed", f"{where}: {clean(str(error))}")
 

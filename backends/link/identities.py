@@ -6,14 +6,18 @@ configuration names, keys of named files, other agent keys, keys of default file
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import asyncssh
 
-DEFAULT_KEY_NAMES = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
+AGENT_S: Final = 3.0
+"""An agent that does not answer (a forwarded one whose link is dead) is done without."""
+DEFAULT_KEY_NAMES: Final = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
 
 
 @dataclass(slots=True)
@@ -91,17 +95,17 @@ class Identities:
         """Ask the agent for its keys; the client must stay open while they are used."""
         if not self.agent_path:
             return None, []
+        client: asyncssh.SSHAgentClient | None = None
         try:
-            client = await asyncssh.connect_agent(self.agent_path)
-        except (OSError, asyncssh.Error) as error:
-            self.notes.append(f"agent {self.agent_path}: {error}")
-            return None, []
-        try:
-            return client, list(await client.get_keys())
+            async with asyncio.timeout(AGENT_S):
+                client = await asyncssh.connect_agent(self.agent_path)
+                return client, list(await client.get_keys())
         except (OSError, ValueError, asyncssh.Error) as error:
-            self.notes.append(f"agent {self.agent_path}: {error}")
+            why = "no answer" if isinstance(error, TimeoutError) else str(error)
+            self.notes.append(f"agent {self.agent_path}: {why}")
+        if client is not None:
             client.close()
-            return None, []
+        return None, []
 
     def ordered(
         self, from_files: Sequence[asyncssh.SSHKeyPair], from_agent: Sequence[asyncssh.SSHKeyPair]

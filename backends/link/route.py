@@ -135,7 +135,15 @@ class Way:
                 "Exclude the jump host from the pattern that sets ProxyJump in ~/.ssh/config.",
             )
         written = self._settings.config_file
-        hop = await in_thread(lambda: resolve(target, written))
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout_s):
+                hop = await in_thread(lambda: resolve(target, written))
+        except TimeoutError:
+            raise LinkError(
+                f"The SSH configuration for {label} is not read to its end",
+                f"{written}: more than {self._settings.connect_timeout_s:g} s",
+                "A `Match exec` in it may hang.",
+            ) from None
         if tunnel is None:
             for jump in hop.jumps:
                 name = f"jump host {jump} of {self._host}"
@@ -241,6 +249,8 @@ class Way:
             hop.target.port or (),
             options=hop.options,
             config=None,
+            reload=False,  # what `resolve` has read holds, a second pass for `Match final` too
+            final=False,
             sock=sock,
             tunnel=tunnel,
             proxy_command=None,

@@ -20,6 +20,7 @@ from backends.errors import (
     HostKeyUnknown,
     LinkError,
 )
+from backends.link import identities
 from backends.link.base import Channel, NobodyToAsk, Prompter, SecretKind
 from backends.link.ssh import SshTransport
 from backends.link.target import SshTarget, parse_ssh_target
@@ -303,6 +304,43 @@ class TestKeys:
                 pass
         assert f"{missing}: no such key" in caught.value.detail
 
+    async def test_an_old_encrypted_key_without_its_public_half(self, ssh_lab: SshLab) -> None:
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "rsa", "-b", "2048", "-m", "PEM", "-N", "horse",
+             "-f", ssh_lab.folder / "old"],
+            check=True,
+        )  # fmt: skip
+        ssh_lab.key = ssh_lab.folder / "old"
+        server = ssh_lab.server()
+        ssh_lab.key.with_suffix(".pub").unlink()
+        prompter = ScriptedPrompter("wrong", "horse")
+        async with linked("gpu01", ssh_lab.settings(), prompter):
+            assert server.port
+        assert prompter.kinds == [SecretKind.PASSPHRASE, SecretKind.PASSPHRASE]
+
+    async def test_too_many_keys(self, ssh_lab: SshLab) -> None:
+        server = ssh_lab.server(alias=False, options=["MaxAuthTries 2"])
+        lines = [f"IdentityFile {make_key(ssh_lab.folder / f'k{n}')}" for n in range(4)]
+        ssh_lab.config_file.write_text("Host gpu01\n " + "\n ".join(lines) + "\n")
+        ssh_lab.add_alias("gpu01", server)
+        with pytest.raises(AuthenticationFailed) as caught:
+            async with linked("gpu01", ssh_lab.settings()):
+                pass
+        assert "IdentitiesOnly" in caught.value.hint
+
+    async def test_an_agent_that_hangs_is_done_without(
+        self, ssh_lab: SshLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ssh_lab.server()
+        path = ssh_lab.folder / "hung"
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            listener.listen(5)
+            monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+            monkeypatch.setattr(identities, "AGENT_S", 0.2)
+            async with linked("gpu01", ssh_lab.settings()):
+                pass
+
     async def test_a_user_certificate(self, ssh_lab: SshLab) -> None:
         authority = make_key(ssh_lab.folder / "ca")
         user = ssh_lab.server("plain").user
@@ -385,6 +423,22 @@ class TestConfiguration:
             async with linked("gpu01", SshConfig(config_file=str(missing))):
                 pass
         assert str(missing) in caught.value.detail
+
+    async def test_a_condition_that_hangs(self, ssh_lab: SshLab) -> None:
+        ssh_lab.config_file.write_text('Match exec "sleep 3"\n Port 1\n')
+        with pytest.raises(LinkError) as caught:
+            async with linked("gpu01", ssh_lab.settings(connect_timeout_s=0.3)):
+                pass
+        assert "Match exec" in caught.value.hint
+
+    async def test_a_final_match(self, ssh_lab: SshLab) -> None:
+        ssh_lab.server("jump")
+        inner = ssh_lab.server("inner", alias=False)
+        ssh_lab.add_alias("inner", inner)
+        with ssh_lab.config_file.open("a") as file:
+            file.write("Match final originalhost inner\n ProxyJump jump\n")
+        async with linked("inner", ssh_lab.settings()) as transport:
+            assert len(transport._route.through) == 1  # type: ignore[union-attr]
 
     async def test_include(self, ssh_lab: SshLab) -> None:
         ssh_lab.server()

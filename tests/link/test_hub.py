@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.link.fakes import until
 from tests.link.prompters import ScriptedPrompter
 from tests.sshd import SshLab, free_port
 
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.real
 
 
@@ -221,3 +223,29 @@ class TestDemo:
             session = hub.session("demo:nonsense")
             await until(lambda: state(session) is LinkState.REFUSED)
             assert "healthy" in session.snapshot.link.hint
+
+    async def test_nothing_is_left_when_the_room_is_killed(self) -> None:
+        code = (
+            "import asyncio, sys\n"
+            "from backends.config import HostConfig\n"
+            "from backends.hub import RoomHub\n"
+            "async def main():\n"
+            "    async with RoomHub([HostConfig(name='demo')]) as hub:\n"
+            "        session = hub.session('demo')\n"
+            "        while session.snapshot.agent is None: await asyncio.sleep(0.05)\n"
+            "        print(session.snapshot.agent.pid, flush=True)\n"
+            "        await asyncio.sleep(3600)\n"
+            "asyncio.run(main())\n"
+        )
+        room = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE, cwd=ROOT
+        )
+        try:
+            assert room.stdout is not None
+            agent = int(await room.stdout.readline())
+            server = int(Path(f"/proc/{agent}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        finally:
+            room.kill()
+            await room.wait()
+        await until(lambda: not Path(f"/proc/{server}").exists(), "the demo host to leave")
+        await until(lambda: not Path(f"/proc/{agent}").exists(), "its agent to leave")

@@ -469,7 +469,7 @@ class AgentClient:
     def _end(self, reason: str) -> None:
         if self._ended.is_set():
             return
-        self._end_reason = clean(reason)
+        self._end_reason = "closed here" if self._closing else clean(reason)
         self._ended.set()
         for future in self._pending.values():
             if not future.done():

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from backends.agent.client import AgentClient
-from tests.agent.transport import SubprocessTransport
+from backends.link.local import LocalTransport
 
 FAKE = (Path(__file__).parent / "fake_nvml.py").read_text(encoding="utf-8")
 DEADLINE_S = 30.0
@@ -102,7 +102,7 @@ async def start(world: World) -> AsyncIterator[Callable[..., Any]]:
         told = Told()
         chosen = {"interval_s": 0.2, "control": str(world.path), **settings}
         client = AgentClient(
-            SubprocessTransport(),
+            LocalTransport(),
             python=python or "python3",
             on_notification=told,
             settings=chosen,

@@ -253,10 +253,15 @@ class Sampler:
         host: Dict[str, str] = {}
         for reasons in self._host_absent.values():
             host.update(reasons)
+        if self._sent_absent is None:
+            changed: List[Optional[Dict[str, str]]] = list(merged)
+        else:
+            changed = [
+                None if new == old else new for new, old in zip(merged, self._sent_absent[0])
+            ]
         if (merged, host) != self._sent_absent:
             self._sent_absent = (merged, host)
-            params = {"g": merged, "h": host}
-            self._outbox.notify("absent", params, latest="absent")
+            self._outbox.notify("absent", {"g": changed, "h": host})
 
     def _listed(self) -> None:
         """The GPUs were listed anew: give each its worker, and tell."""
@@ -280,7 +285,7 @@ class Sampler:
         self._slow_at = 0.0
         self._all_bad = 0
         self._reopened_at = time.monotonic()
-        self._outbox.drop((*LANES, "absent", "gpus"))
+        self._outbox.drop((*LANES, "gpus"))
         self._say_driver(driver.OK, "", 0.0)
         self._say_gpus(listed.entries)
         for uuid, detail in listed.bad.items():

@@ -7,6 +7,7 @@ says it says with the numbers it was drawn from, so that nobody has to trust it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Final
@@ -26,6 +27,8 @@ from backends.thresholds import LIMITS, Thresholds, is_busy, power_share
 
 FATAL_XIDS: Final = frozenset({48, 64, 74, 79, 94, 95, 119, 120, 140, 143, 149, 154})
 """Xids after which the GPU needs a reset or a look (NVIDIA's Xid catalogue)."""
+
+_XID_PREFIX: Final = re.compile(r".*NVRM: Xid \([^)]*\): \d+,?\s*")
 
 _RANKS: Final = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
@@ -350,7 +353,7 @@ def _xids(snapshot: HostSnapshot, limits: Thresholds) -> Iterable[Verdict]:
     for event in snapshot.kernel_events:
         if event.kind == "xid" and event.xid is not None and event.at >= recent:
             uuid = by_bus.get(_slot(event.bus_id or ""))
-            newest[uuid, event.xid] = event.text
+            newest[uuid, event.xid] = _XID_PREFIX.sub("", event.text)
     for (uuid, xid), text in newest.items():
         severity = Severity.CRITICAL if xid in FATAL_XIDS else Severity.WARNING
         advice = f"See Xid {xid} in NVIDIA's Xid catalogue, and what ran on the GPU at that moment"

@@ -265,6 +265,7 @@ class World:
         seed: int,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
+        log: Callable[[str], None],
     ) -> None:
         self.setup = SETUPS[scenario]
         self.seed = seed
@@ -275,6 +276,8 @@ class World:
         self.processes = server_processes(self.setup)
         self._clock = clock
         self._sleep = sleep
+        self._log = log
+        self._was_lost = False
         self._start_s = clock()
         self._at_s = -WARM_UP_S
         self._lock = threading.Lock()
@@ -330,6 +333,11 @@ class World:
     def _step(self, at_s: float, dt: float) -> None:
         load = self.load(at_s)
         serving = self.serving(at_s)
+        lost = self.fault("lost", at_s)
+        if lost is not None and not self._was_lost:
+            text = "NVRM: Xid (PCI:0000:%02x:00): 79, GPU has fallen off the bus."
+            self._log(text % self.cards[lost.card].bus)
+        self._was_lost = lost is not None
         slowest = 1.0
         if self.setup.hot_card >= 0:
             slowest = self.cards[self.setup.hot_card].thermal_factor
@@ -366,10 +374,11 @@ def configure(
     seed: int = 1,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
+    log: Callable[[str], None] = lambda line: None,
 ) -> World:
     """Set the world up, with a clock of its own; a test's way in, and `nvmlInit`'s."""
     global _world
-    _world = World(scenario, seed, clock, sleep)
+    _world = World(scenario, seed, clock, sleep, log)
     return _world
 
 
@@ -389,9 +398,20 @@ def _card(handle: Any) -> Card:
     return card
 
 
+def _kernel_log(line: str) -> None:
+    """Write to what stands for the host's kernel log, where there is one."""
+    try:
+        from gpuroom_settings import SETTINGS
+
+        with open(SETTINGS["kernel_log"], "a") as file:
+            file.write("%s demo kernel: %s\n" % (time.strftime("%b %d %H:%M:%S"), line))
+    except (ImportError, KeyError, OSError):
+        pass
+
+
 def nvmlInit() -> None:
     if _world is None:
-        configure(SCENARIO, SEED)
+        configure(SCENARIO, SEED, log=_kernel_log)
 
 
 def nvmlInitWithFlags(flags: int) -> None:

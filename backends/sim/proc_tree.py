@@ -15,6 +15,8 @@ from typing import Final
 
 from backends.sim.nvml import SETUPS, Setup, server_processes
 
+KERNEL_LOG: Final = "kernel.log"
+"""A file beside the processes that stands for the host's kernel log."""
 CPUS: Final = 128
 MEMORY_KB: Final = 1_584_529_408
 UPTIME_S: Final = 9 * 86400 + 4242.0
@@ -97,6 +99,7 @@ class ProcTree:
             folder.mkdir(exist_ok=True)
             (folder / "cmdline").write_bytes("\0".join((*process.argv, "")).encode())
             (folder / "cgroup").write_text(process.cgroup)
+        (self.root / KERNEL_LOG).touch()
         (self.root / "net").mkdir(exist_ok=True)
         random = self.root / "sys/kernel/random"
         random.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ from typing import Final
 import asyncssh
 
 from backends.agent.loader import STUB
-from backends.sim.proc_tree import ProcTree
+from backends.sim.proc_tree import KERNEL_LOG, ProcTree
 from backends.sim.scenarios import nvml_source
 
 _MAX_PAYLOAD: Final = 8 << 20
@@ -44,6 +44,10 @@ def simulated(modules: bytes, scenario: str, proc_root: Path) -> bytes:
         sent = json.loads(zlib.decompress(modules))
         sent["modules"]["pynvml"] = nvml_source(scenario)
         sent["settings"]["proc_root"] = str(proc_root)
+        sent["settings"]["kernel_log"] = str(proc_root / KERNEL_LOG)
+        # The simulated driver writes to the kernel log, and learns from here where that is.
+        settings = json.dumps(sent["settings"])
+        sent["modules"]["gpuroom_settings"] = f"import json\nSETTINGS = json.loads({settings!r})\n"
     except (zlib.error, KeyError, TypeError) as error:
         raise ValueError(f"not what an agent is sent: {error!r}") from error
     return zlib.compress(json.dumps(sent).encode("ascii"))

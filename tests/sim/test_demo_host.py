@@ -69,6 +69,7 @@ def test_settings_of_the_near_side_are_kept() -> None:
         json.dumps({"modules": {"x": "1"}, "settings": {"interval_s": 3}}).encode()
     )
     got = json.loads(zlib.decompress(simulated(sent, "idle", Path("/tmp/p"))))
-    assert got["settings"] == {"interval_s": 3, "proc_root": "/tmp/p"}
+    kept = {"interval_s": 3, "proc_root": "/tmp/p", "kernel_log": "/tmp/p/kernel.log"}
+    assert got["settings"] == kept
     assert got["modules"]["x"] == "1"
     assert "SCENARIO = 'idle'" in got["modules"]["pynvml"]

@@ -159,6 +159,16 @@ def test_the_lost_card_goes_and_comes_back_and_the_server_dies_of_it() -> None:
     assert len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)) == 1
 
 
+def test_the_kernel_log_tells_of_each_loss_once() -> None:
+    now_s = 0.0
+    lines: list[str] = []
+    nvml.configure("lost-gpu", 1, lambda: now_s, log=lines.append)
+    for step in range(200):
+        now_s = float(step)
+        nvml.nvmlDeviceGetHandleByIndex(0)
+    assert lines == ["NVRM: Xid (PCI:0000:36:00): 79, GPU has fallen off the bus."] * 2
+
+
 def test_a_hung_driver_blocks_the_call_and_then_answers() -> None:
     play = Play("hung-driver")
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
@@ -233,4 +243,4 @@ def test_the_source_is_python_3_8_and_standard_library_alone() -> None:
             else []
         )
     }
-    assert modules <= sys.stdlib_module_names | {"__future__"}
+    assert modules <= sys.stdlib_module_names | {"gpuroom_settings"}, "and what travels along"

@@ -256,9 +256,11 @@ def test_an_old_sample_is_stale_with_its_age() -> None:
     "spelling", ["0000:06:00", "00000000:06:00.0", "PCI:0000:06:00", "06:00.0"]
 )
 def test_a_recent_xid_lands_on_its_gpu(spelling: str) -> None:
-    event = KernelEvent(START, "xid", "GPU has fallen off the bus.", spelling, 79)
+    text = "NVRM: Xid (PCI:0000:06:00): 79, GPU has fallen off the bus."
+    event = KernelEvent(START, "xid", text, spelling, 79)
     (verdict,) = verdicts(host(gpu(0), gpu(1), kernel_events=(event,)), "XID")
     assert (verdict.gpu_uuid, verdict.severity) == ("GPU-0", Severity.CRITICAL)
+    assert verdict.evidence == "Xid 79: GPU has fallen off the bus."
     old = replace(event, at=START - timedelta(hours=1))
     assert verdicts(host(gpu(0), kernel_events=(old,)), "XID") == []
 

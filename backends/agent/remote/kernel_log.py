@@ -76,9 +76,12 @@ def normal_bus_id(bus_id: Optional[str]) -> Optional[str]:
 class KernelLog:
     """Follows the kernel log on a thread of its own."""
 
-    def __init__(self, outbox: Outbox, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, outbox: Outbox, note: Callable[[str], None], path: Optional[str] = None
+    ) -> None:
         self._outbox = outbox
         self._note = note
+        self._path = path
         self._boot = time.time() - _since_boot_s()
         self._pending: Deque[Dict[str, Any]] = deque(maxlen=MAX_OLD)
         self._dropped = 0
@@ -89,7 +92,8 @@ class KernelLog:
 
     def _run(self) -> None:
         reasons = []
-        for follow in (self._follow_kmsg, self._follow_klogctl, self._follow_file):
+        ways = (self._follow_kmsg, self._follow_klogctl, self._follow_file)
+        for follow in ways[2:] if self._path else ways:
             try:
                 follow()
                 return
@@ -158,7 +162,8 @@ class KernelLog:
             time.sleep(POLL_S)
 
     def _follow_file(self) -> None:
-        path = next((path for path in FILES if os.access(path, os.R_OK)), None)
+        files = (self._path,) if self._path else FILES
+        path = next((path for path in files if os.access(path, os.R_OK)), None)
         if path is None:
             raise OSError("no readable kernel log file")
         file = open(path, "rb")

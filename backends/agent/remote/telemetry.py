@@ -58,4 +58,5 @@ def register(agent: Any) -> None:
     agent.methods.add("refresh", refresh)
     agent.methods.add("release_driver", release)
     agent.on_start(sampler.start)
-    agent.on_start(KernelLog(agent.outbox, agent.note).start)
+    kernel_log = KernelLog(agent.outbox, agent.note, agent.settings.get("kernel_log"))
+    agent.on_start(kernel_log.start)

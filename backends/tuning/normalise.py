@@ -2,13 +2,314 @@
 
 An agent gathers files, command output, NVML values and PCI configuration bytes as they are; what
 is pasted is command output. Both are turned into the same named facts here and in the readers.
+A named fact that was gathered itself is never replaced by a derived one.
 """
 
 from __future__ import annotations
 
-from backends.tuning.facts import FactsDocument
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, TypeAlias
+
+from backends.tuning import numbers, pci
+from backends.tuning.facts import Fact, FactsDocument, Value, Vantage
+from backends.tuning.plans.cmdline import PlanError, grub_flags
+from backends.tuning.readers.pci_address import address
+
+PCI: Final = "/sys/bus/pci/devices/"
+_BDF: Final = r"([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+Facts: TypeAlias = Mapping[str, Fact]
 
 
 def normalise(document: FactsDocument) -> FactsDocument:
     """`document` with raw command output, PCI bytes and NVML values also as named facts."""
-    return document
+    result: list[Fact] = []
+    for vantage in Vantage:
+        known = {f.key: f for f in document.facts if f.vantage is vantage}
+        if not known:
+            continue
+        derived: dict[str, Fact] = {}
+        for step in STEPS:
+            for fact in step(known):
+                derived.setdefault(fact.key, fact)
+        # What a command printed feeds further steps (a kernel log gives a release, say).
+        merged = {**derived, **known}
+        for step in SECOND_STEPS:
+            for fact in step(merged):
+                merged.setdefault(fact.key, fact)
+        result.extend(merged.values())
+    return FactsDocument(result, document.host, document.boot_id, document.gathered_at)
+
+
+def _derive(fact: Fact, key: str, value: Value | None, error: str | None = None) -> Fact:
+    return Fact(key, value, fact.source, error, fact.time, fact.vantage, fact.needs_root)
+
+
+def _commands(known: Facts) -> Iterator[Fact]:
+    """Output of commands, read by the readers of pasted text."""
+    from backends.tuning.readers import read_excerpt
+    from backends.tuning.readers.excerpt import Excerpt, Line
+
+    for fact in known.values():
+        if not fact.key.startswith("cmd/") or not isinstance(fact.value, str):
+            continue
+        command = fact.key.removeprefix("cmd/")
+        lines = [Line(f"$ {command}", 0)]
+        lines += [Line(t.rstrip(), n) for n, t in enumerate(fact.value.split("\n"), 1)]
+        for found in read_excerpt(Excerpt(command, fact.vantage, tuple(lines))):
+            yield _derive(fact, found.key, found.value, found.error)
+        if command.startswith(("journalctl -k", "dmesg")) and fact.value.strip():
+            yield _derive(fact, "log/complete", "Linux version" in fact.value[:20_000])
+        elif command == "systemd-detect-virt":
+            yield _derive(fact, "virt/kind", fact.value.strip())
+        elif command == "systemctl --failed --plain --no-legend":
+            rows = [r.split()[0] for r in fact.value.split("\n") if r.split()]
+            yield _derive(fact, "systemd/failed", rows)
+        elif command == "apt-mark showhold":
+            yield _derive(fact, "packages/held", fact.value.split())
+        elif command == "ss -ltn":
+            rows = [r.split()[3] for r in fact.value.split("\n")[1:] if len(r.split()) > 3]
+            yield _derive(fact, "net/listening", rows)
+        elif command.startswith("timedatectl") and "NTPSynchronized=" in fact.value:
+            word = fact.value.strip().rpartition("=")[2]
+            yield _derive(fact, "time/ntp_synchronized", word)
+
+
+def _unit_states(known: Facts) -> Iterator[Fact]:
+    for fact in known.values():
+        match = re.fullmatch(r"cmd/systemctl is-(active|enabled) ([\w@.-]+)", fact.key)
+        if match and isinstance(fact.value, str) and fact.value.strip():
+            yield _derive(fact, f"unit/{match[2]}/{match[1]}", fact.value.split()[0])
+
+
+def _pci(known: Facts) -> Iterator[Fact]:
+    """`pci/ADDRESS/...` from sysfs attributes and configuration bytes."""
+    for fact in known.values():
+        match = re.fullmatch(rf"{PCI}{_BDF}(?:/(.+))?", fact.key)
+        if not match:
+            continue
+        bdf, name = match[1], match[2]
+        base = f"pci/{bdf}"
+        if name == "config" and isinstance(fact.value, str):
+            yield from _config(fact, base)
+        elif name is None and isinstance(fact.value, str):
+            parent = posixpath.basename(posixpath.dirname(fact.value))
+            if re.fullmatch(_BDF, parent):
+                yield _derive(fact, f"{base}/parent", parent)
+        elif name in _PCI_TEXT:
+            value = fact.value
+            if name in ("driver", "iommu_group") and isinstance(value, str):
+                value = posixpath.basename(value)
+            elif isinstance(value, str):
+                value = (
+                    value.strip().removeprefix("0x")
+                    if name in ("vendor", "device")
+                    else (value.strip())
+                )
+            yield _derive(fact, f"{base}/{_PCI_TEXT[name]}", value, fact.error)
+        elif name in ("current_link_speed", "max_link_speed") and isinstance(fact.value, str):
+            if speed := re.match(r"(\d+(?:\.\d+)?) GT/s", fact.value):
+                key = "speed_gts" if name.startswith("current") else "max_speed_gts"
+                yield _derive(fact, f"{base}/{key}", float(speed[1]))
+        elif name in ("current_link_width", "max_link_width"):
+            width = numbers.integer(fact.value)
+            key = "width" if name.startswith("current") else "max_width"
+            if width is not None and 0 < width <= 32:
+                yield _derive(fact, f"{base}/{key}", width)
+
+
+_PCI_TEXT: Final = {
+    "class": "class",
+    "vendor": "vendor_id",
+    "device": "device_id",
+    "numa_node": "numa_node",
+    "driver": "driver",
+    "iommu_group": "iommu_group",
+}
+
+
+def _config(fact: Fact, base: str) -> Iterator[Fact]:
+    assert isinstance(fact.value, str)
+    text = fact.value.strip()
+    if len(text) > 8192 or not re.fullmatch(r"(?:[0-9a-fA-F]{2})+", text):
+        return
+    for field, value in pci.decode(bytes.fromhex(text)).items():
+        yield _derive(fact, f"{base}/{field}", value)
+
+
+def _resources(known: Facts) -> Iterator[Fact]:
+    """The largest memory BAR of a device, from its `resource` file."""
+    for fact in known.values():
+        match = re.fullmatch(rf"{PCI}{_BDF}/resource", fact.key)
+        if not match or not isinstance(fact.value, str):
+            continue
+        largest = 0
+        for row in fact.value.split("\n")[:6]:
+            parts = re.fullmatch(
+                r"0x([0-9a-f]{1,16}) 0x([0-9a-f]{1,16}) 0x([0-9a-f]{1,16})", row.strip()
+            )
+            if parts and int(parts[3], 16) & 0x200 and int(parts[1], 16):
+                largest = max(largest, int(parts[2], 16) - int(parts[1], 16) + 1)
+        if largest > 0:
+            yield _derive(fact, f"pci/{match[1]}/bar_bytes", largest)
+
+
+def _nvml(known: Facts) -> Iterator[Fact]:
+    """`gpu/ADDRESS/...` from NVML's values by index."""
+    ids: dict[str, str] = {}
+    for fact in known.values():
+        match = re.fullmatch(r"nvml/(\d{1,3})/pci_bus_id", fact.key)
+        if match and isinstance(fact.value, str):
+            ids[match[1]] = address(fact.value) or f"index-{match[1]}"
+    for fact in known.values():
+        match = re.fullmatch(r"nvml/(\d{1,3})/(\w+)", fact.key)
+        if not match:
+            continue
+        id_ = ids.get(match[1], f"index-{match[1]}")
+        name = {"arch": "architecture"}.get(match[2], match[2])
+        yield _derive(fact, f"gpu/{id_}/{name}", fact.value, fact.error)
+        yield _derive(fact, f"gpu/{id_}/index", int(match[1]))
+    if "nvml/count" in known:
+        yield _derive(known["nvml/count"], "gpu/complete", True)
+
+
+def _text(known: Facts, key: str) -> str | None:
+    fact = known.get(key)
+    return fact.value if fact is not None and isinstance(fact.value, str) else None
+
+
+def _files(known: Facts) -> Iterator[Fact]:
+    """Files whose content several facts are made of."""
+    if (text := _text(known, "/proc/driver/nvidia/version")) is not None:
+        match = re.search(r"NVRM version:\s+NVIDIA UNIX (Open )?.*?(\d{3}\.\d+(?:\.\d+)?)", text)
+        fact = known["/proc/driver/nvidia/version"]
+        if match:
+            yield _derive(fact, "nvrm/version", match[2])
+            yield _derive(fact, "nvrm/open", bool(match[1]))
+    if (text := _text(known, "/sys/module/nvidia/version")) and (
+        "/proc/driver/nvidia/version" not in known
+    ):
+        yield _derive(known["/sys/module/nvidia/version"], "nvrm/version", text.strip())
+    if (text := _text(known, "/sys/fs/cgroup/memory.events")) and (
+        match := re.search(r"^oom_kill (\d{1,12})$", text, re.M)
+    ):
+        yield _derive(
+            known["/sys/fs/cgroup/memory.events"], "cgroup/memory/oom_kill", int(match[1])
+        )
+    if (text := _text(known, "/sys/fs/cgroup/cpu.stat")) and (
+        match := re.search(r"^nr_throttled (\d{1,15})$", text, re.M)
+    ):
+        yield _derive(known["/sys/fs/cgroup/cpu.stat"], "cgroup/cpu/nr_throttled", int(match[1]))
+    if (text := _text(known, "/proc/1/environ")) and (
+        match := re.search(r"(?:^|[\0\ufffd\n])container=([a-z-]{2,20})", text)
+    ):
+        yield _derive(known["/proc/1/environ"], "virt/kind", match[1])
+    listing = known.get("/proc/driver/nvidia/gpus")
+    if listing is not None and isinstance(listing.value, list):
+        yield _derive(listing, "driver/gpu_count", len(listing.value))
+    if any(re.fullmatch(rf"{PCI}{_BDF}/class", key) for key in known):
+        first = next(f for k, f in known.items() if re.fullmatch(rf"{PCI}{_BDF}/class", k))
+        yield _derive(first, "pci/complete", True)
+
+
+def _configurations(known: Facts) -> Iterator[Fact]:
+    """Proxmox configurations by id."""
+    for fact in known.values():
+        match = re.fullmatch(r"/etc/pve/(lxc|qemu-server)/(\d{1,9})\.conf", fact.key)
+        if match and isinstance(fact.value, str):
+            kind = "lxc" if match[1] == "lxc" else "qemu"
+            lines = []
+            for line in fact.value.split("\n"):
+                if re.match(r"\[[^\]]+\]", line):
+                    break
+                if line.strip() and not line.startswith("#"):
+                    lines.append(line)
+            yield _derive(fact, f"pve/{kind}/{match[2]}", lines)
+
+
+def _boot(known: Facts) -> Iterator[Fact]:
+    """Which loader boots, and what GRUB's files put on the command line."""
+    grub = known.get("/etc/default/grub")
+    if grub is not None and isinstance(grub.value, str):
+        extra = [
+            f.value
+            for k, f in sorted(known.items())
+            if re.fullmatch(r"/etc/default/grub\.d/[^/]+\.cfg", k) and isinstance(f.value, str)
+        ]
+        try:
+            yield _derive(grub, "boot/grub_cmdline", " ".join(grub_flags(grub.value, extra)))
+        except PlanError as error:
+            yield _derive(grub, "boot/grub_cmdline", None, error.title)
+    status = known.get("cmd/proxmox-boot-tool status")
+    if status is not None and isinstance(status.value, str):
+        if "is configured with: uefi" in status.value:
+            yield _derive(status, "boot/loader", "systemd-boot")
+        elif "is configured with: grub" in status.value:
+            yield _derive(status, "boot/loader", "grub")
+    elif grub is not None and grub.value and "/etc/kernel/cmdline" not in known:
+        yield _derive(grub, "boot/loader", "grub")
+
+
+def _sysctls(known: Facts) -> Iterator[Fact]:
+    """What the files below /etc and /usr/lib set, the last of them winning."""
+
+    def order(key: str) -> tuple[str, str]:
+        name = posixpath.basename(key)
+        return ("zz" if key == "/etc/sysctl.conf" else name, key)
+
+    files = [
+        k
+        for k in known
+        if re.fullmatch(
+            r"(?:/etc|/usr/lib)/sysctl\.d/[^/]+\.conf"
+            r"|/etc/sysctl\.conf",
+            k,
+        )
+    ]
+    for key in sorted(files, key=order, reverse=True):
+        for line in (_text(known, key) or "").split("\n"):
+            match = re.match(r"\s*-?([a-z][\w.-]*[\w])\s*=\s*(\S.*?)\s*$", line)
+            if match and "*" not in match[1] and "/" not in match[1]:
+                yield _derive(known[key], f"sysctl/configured/{match[1]}", match[2])
+                yield _derive(known[key], f"sysctl/source/{match[1]}", key)
+
+
+def _limits(known: Facts) -> Iterator[Fact]:
+    for fact in known.values():
+        match = re.fullmatch(r"proc/(\d{1,10})/limits", fact.key)
+        if not match or not isinstance(fact.value, str):
+            continue
+        for name, words in (("memlock", "locked memory"), ("nofile", "open files")):
+            found = re.search(
+                rf"^Max {words}\s+(\d+|unlimited)\s+(\d+|unlimited)", fact.value, re.M
+            )
+            if found:
+                yield _derive(fact, f"limits/{match[1]}/{name}_soft", found[1])
+                yield _derive(fact, f"limits/{match[1]}/{name}_hard", found[2])
+
+
+def _processes(known: Facts) -> Iterator[Fact]:
+    for fact in known.values():
+        match = re.fullmatch(r"proc/(\d{1,10})/status", fact.key)
+        if not match or not isinstance(fact.value, str):
+            continue
+        if found := re.search(r"^VmSwap:\s+(\d{1,15}) kB", fact.value, re.M):
+            yield _derive(fact, f"engine/{match[1]}/swap_kib", int(found[1]))
+        if found := re.search(r"^Cpus_allowed_list:\s+([\d,-]+)", fact.value, re.M):
+            yield _derive(fact, f"engine/{match[1]}/cpus_allowed", found[1])
+
+
+Step: TypeAlias = Callable[[Facts], Iterator[Fact]]
+STEPS: Final[tuple[Step, ...]] = (
+    _nvml,
+    _unit_states,
+    _commands,
+    _pci,
+    _resources,
+    _files,
+    _configurations,
+    _boot,
+    _sysctls,
+)
+SECOND_STEPS: Final[tuple[Step, ...]] = (_limits, _processes)

@@ -4,24 +4,46 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from backends.tuning.catalogue import entries
 from backends.tuning.rules import (
+    bench,
     cpu,
     cuda,
+    fs,
     gpu,
     gpu_fabric,
     gpu_health,
     kernel,
+    net,
     numa,
     pcie,
+    svc,
     virt,
     vm,
 )
 from backends.tuning.rules.base import Rule
 
-_MODULES = (cpu, numa, kernel, vm, pcie, gpu, gpu_health, gpu_fabric, cuda, virt)
+_MODULES = (
+    cpu,
+    numa,
+    kernel,
+    vm,
+    pcie,
+    gpu,
+    gpu_health,
+    gpu_fabric,
+    cuda,
+    virt,
+    net,
+    fs,
+    svc,
+    bench,
+)
 
 
 @lru_cache(maxsize=1)
 def all_rules() -> tuple[Rule, ...]:
     """Every rule, in the order of the catalogue's groups."""
-    return tuple(rule for module in _MODULES for rule in module.RULES)
+    order = {id_: place for place, id_ in enumerate(entries())}
+    rules = (rule for module in _MODULES for rule in module.RULES)
+    return tuple(sorted(rules, key=lambda rule: order[rule.id]))

@@ -59,11 +59,21 @@ _COUNTERS: Final = {
         "llamacpp:tokens_predicted_total",
         "tgi_request_generated_tokens_sum",
     ),
-    "cached_tokens": ("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total"),
+    "cached_tokens": (
+        "vllm:prefix_cache_hits_total",
+        "sglang:cached_tokens_total",
+        "llamacpp:prompt_tokens_cached_total",
+    ),
     "cache_queries": ("vllm:prefix_cache_queries_total",),
     "preemptions": ("vllm:num_preemptions_total",),
-    "spec_drafts": ("vllm:spec_decode_num_drafts_total",),
-    "spec_accepted": ("vllm:spec_decode_num_accepted_tokens_total",),
+    "spec_drafts": (
+        "vllm:spec_decode_num_drafts_total",
+        "llamacpp:spec_decode_num_drafts_total",
+    ),
+    "spec_accepted": (
+        "vllm:spec_decode_num_accepted_tokens_total",
+        "llamacpp:spec_decode_num_accepted_tokens_total",
+    ),
 }
 
 

@@ -20,21 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WORDS = ("time", "year", "people", "way", "day", "man", "thing", "life", "world", "school")
-    "time",
-    "year",
-    "people",
-    "way",
-    "day",
-    "man",
-    "thing",
-    "woman",
-    "life",
-    "child",
-    "world",
-    "school",
-    "state",
-    "family",
-]
 VOCABULARY = 512
 WIDTH = 64
 LAYERS = 2

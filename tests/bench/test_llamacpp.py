@@ -60,7 +60,10 @@ async def test_its_own_route_by_token_ids(llama: LlamaServer, tmp_path: Path) ->
     assert {record.output_tokens for record in records} == {24}
     ledger = step.ledger
     assert ledger.usage_input == ledger.asked_input == 16 * 96
-    assert ledger.usage_output == ledger.seen_output == ledger.server_output == 16 * 24
+    assert ledger.usage_output == ledger.server_output == 16 * 24
+    # Random tokens leave characters unfinished, and those at the end have no event.
+    assert ledger.seen_output is not None
+    assert 0.9 * 16 * 24 <= ledger.seen_output <= 16 * 24
     assert ledger.server_input == 16 * 96
     assert ledger.foreign_output_share == 0.0
     assert {record.cached_tokens for record in records} == {0}

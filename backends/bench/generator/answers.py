@@ -226,7 +226,11 @@ def _llamacpp(answer: Answer, message: dict[str, object]) -> int:
         if answer.events:
             return NO_TOKEN
         return ANSWER if message.get("content") else NO_TOKEN
-    if isinstance(tokens, list) and tokens:
+    predicted = _count(message.get("tokens_predicted"))
+    if predicted:
+        # Tokens whose text was no whole character yet have no event of their own.
+        answer.total = predicted
+    elif isinstance(tokens, list) and tokens:
         answer.total += len(tokens)
         answer.from_ids = True
     return ANSWER

@@ -36,6 +36,9 @@ class Connection:
         used: How many requests it has carried.
         waits_to_write: Bytes are left to send, or the handshake wants to.
         opened_ns: How long opening took; None before.
+        sent_ns: When the last piece was handed to the kernel. The clock is read just before the
+            call: inside of it the server wakes up, and on a busy machine this process may be put
+            aside for it.
     """
 
     __slots__ = (
@@ -48,6 +51,7 @@ class Connection:
         "fd",
         "mask",
         "opened_ns",
+        "sent_ns",
         "slot",
         "sock",
         "state",
@@ -99,6 +103,7 @@ class Connection:
         self.mask = 0
         self.waits_to_write = True
         self.opened_ns: int | None = None
+        self.sent_ns = 0
         self._out: memoryview | None = None
 
     def advance(self) -> bool:
@@ -132,6 +137,7 @@ class Connection:
         """Send what is left; True when all has left."""
         out = self._out
         while out:
+            self.sent_ns = now_ns()
             try:
                 out = out[self.sock.send(out) :]
             except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):

@@ -376,7 +376,7 @@ class Worker:
     def _has_sent(self, connection: Connection) -> None:
         exchange = connection.exchange
         if exchange is not None and not exchange.sent:
-            exchange.sent = now_ns()
+            exchange.sent = connection.sent_ns
         self._watch(connection)
 
     def _end(self, connection: Connection, exchange: Exchange) -> None:

@@ -35,6 +35,7 @@ snapshots: $(VENV)/dev ## accept the screens as they are now
 
 docs: $(VENV)/dev ## rewrite what is generated: picture, keys, readings
 	$(PY) benchmarks/screenshot.py docs/room.svg
+	$(PY) gpuroom.py keys --markdown > docs/keys.md
 
 lock: $(VENV)/dev ## take the newest versions that pyproject.toml allows
 	$(VENV)/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from backends.link.base import SecretKind, SecretQuestion
-from tui.actions import bindings
+from tui.bindings import bindings
 
 KINDS = {
     SecretKind.PASSWORD: "Password",

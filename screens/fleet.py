@@ -12,7 +12,7 @@ from backends.model import HostSnapshot, Severity
 from screens.base import HubScreen
 from tui import filters
 from tui import format as fmt
-from tui.actions import bindings
+from tui.bindings import bindings
 from tui.rows import Line, Row
 from tui.shell import Shell
 from tui.themes import Look

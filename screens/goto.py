@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from tui.actions import bindings
+from tui.bindings import bindings
 from tui.palette import Entry, Work
 from tui.rows import Line, Row
 from tui.themes import Look

@@ -16,7 +16,7 @@ from backends.telemetry.history import Window
 from screens.base import HubScreen
 from screens.gpu_facts import fact_rows
 from tui import format as fmt
-from tui.actions import bindings
+from tui.bindings import bindings
 from tui.rows import Row, fit_row
 from tui.shell import Shell
 from tui.themes import Look
@@ -139,8 +139,10 @@ class GpuScreen(HubScreen):
         running = [p for p in snapshot.processes if self.uuid in p.memory_bytes]
         glyphs = self.look.glyphs
         self.facts.show(lambda width: fact_rows(item, snapshot, running, width, now_s, glyphs))
+        end_s = now_s if snapshot.sampled_s is None else min(now_s, snapshot.sampled_s)
         for chart, (curve, window) in zip(self.charts, self._curves(item.gpu), strict=False):
-            chart.show([curve], window, now_s, "")
+            if chart.display:
+                chart.show([curve], window, end_s, "")
 
     @property
     def look(self) -> Look:

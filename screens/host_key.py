@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from backends.link.base import HostKeyQuestion
-from tui.actions import bindings
+from tui.bindings import bindings
 
 
 class HostKeyScreen(ModalScreen[bool]):

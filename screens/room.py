@@ -17,7 +17,7 @@ from screens.base import HubScreen
 from screens.panes import PANES, Pane
 from screens.room_plan import plan_room
 from tui import format as fmt
-from tui.actions import bindings
+from tui.bindings import bindings
 from tui.shell import Shell
 from tui.widgets.gpu_grid import SORTS, GpuGrid
 from tui.widgets.gpu_rows import totals_of
@@ -67,7 +67,9 @@ class RoomScreen(HubScreen):
         self._arrange(len(snapshot.gpus))
         self.grid.show(snapshot, now_s)
         if self.chart.display:
-            self.chart.show(self._curves(), self.shell.window, now_s, self._subject())
+            # The curve ends with the newest sample: a host that is silent leaves it as it is.
+            end_s = now_s if snapshot.sampled_s is None else min(now_s, snapshot.sampled_s)
+            self.chart.show(self._curves(), self.shell.window, end_s, self._subject())
         for pane in self._visible_panes():
             pane.show(now_s)
 

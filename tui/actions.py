@@ -6,9 +6,8 @@ belong to tmux and screen and are never bound.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from textual.binding import Binding, BindingType
 
 FORBIDDEN_KEYS = frozenset({"ctrl+a", "ctrl+b"})
 
@@ -114,22 +113,6 @@ def in_area(area: str) -> tuple[Action, ...]:
     return tuple(action for action in ACTIONS if action.area == area)
 
 
-def bindings(*areas_or_ids: str) -> list[BindingType]:
-    """Textual bindings for areas, or for single actions by id."""
-    chosen = [a for name in areas_or_ids for a in ACTIONS if name in (a.area, a.id)]
-    return [
-        Binding(
-            action.keys,
-            action.method,
-            action.label,
-            show=bool(action.hint),
-            tooltip=action.help,
-            id=action.id,
-        )
-        for action in chosen
-    ]
-
-
 _KEY_TEXT = {
     "question_mark": "?",
     "colon": ":",
@@ -170,3 +153,31 @@ def key_text(key: str) -> str:
 def keys_text(keys: str) -> str:
     """All keys of an action: `j Down`."""
     return " ".join(key_text(key) for key in keys.split(","))
+
+
+def markdown(keymap: Mapping[str, str] | None = None) -> str:
+    """docs/keys.md: every action by area, with its keys and its id."""
+    lines = [
+        "# Keys",
+        "",
+        "Made from the table of actions by `gpuroom keys --markdown`; `?` shows the same for the",
+        "screen one is on. Other keys for an action go into `[keys]` of the configuration, by id:",
+        "",
+        "```toml",
+        "[keys]",
+        '"app.journal" = "f9,J"    # one key or several, separated by commas',
+        "```",
+        "",
+        "Ctrl+A and Ctrl+B belong to screen and tmux and can't be used. Ctrl+C does nothing, least",
+        "of all on a host.",
+    ]
+    for area, title in AREAS.items():
+        actions = in_area(area)
+        if not actions:
+            continue
+        lines += ["", f"## {title}", "", "| keys | what it does | id |", "| --- | --- | --- |"]
+        for action in actions:
+            keys = (keymap or {}).get(action.id, action.keys)
+            names = ", ".join(f"`{key_text(key)}`" for key in keys.split(","))
+            lines.append(f"| {names} | {action.help} | `{action.id}` |")
+    return "\n".join(lines) + "\n"

@@ -17,7 +17,7 @@ from backends.errors import RoomError
 from screens.base import HubScreen
 from screens.room import RoomScreen
 from tui import format as fmt
-from tui.actions import bindings
+from tui.bindings import bindings
 from tui.controller import Controller
 from tui.intents import Intent, RetryNow, SetInterval, Unlock
 from tui.prompts import Ask, DialogPrompter

@@ -2,15 +2,87 @@
 
 Textual 8.2.8 prints a dirty span from the start of its widget (`_compositor.ChopsUpdate` has a
 "TODO: crop to x extents" there), so that a changed number at the end of a line repaints the whole
-line. Over a slow link that is most of what is sent. The versions are pinned exactly; a test
-checks that a screen drawn with this one ends up the same.
+line, and it says every colour anew for every segment. Over a slow link that is most of what is
+sent. The versions are pinned exactly; a test checks that a terminal shows the same either way.
 """
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.control import Control
+from functools import lru_cache
+
+from rich.color import ColorSystem
+from rich.console import COLOR_SYSTEMS, Console
+from rich.segment import Segment
+from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor
+
+_ATTRIBUTES = (
+    ("bold", "1"),
+    ("dim", "2"),
+    ("italic", "3"),
+    ("underline", "4"),
+    ("blink", "5"),
+    ("reverse", "7"),
+    ("strike", "9"),
+)
+RESET = "\x1b[0m"
+
+
+@lru_cache(4096)
+def sgr_of(style: Style, system: ColorSystem) -> tuple[str, str, str]:
+    """Attributes, foreground and background of a style as SGR parameters."""
+    attributes = ";".join(code for name, code in _ATTRIBUTES if getattr(style, name))
+    colors = []
+    for color, default, foreground in ((style.color, "39", True), (style.bgcolor, "49", False)):
+        if color is None:
+            colors.append(default)
+        else:
+            colors.append(";".join(color.downgrade(system).get_ansi_codes(foreground)))
+    return attributes, colors[0], colors[1]
+
+
+class _Pen:
+    """Writes text with the fewest SGR sequences: what has not changed is not said again."""
+
+    def __init__(self, console: Console) -> None:
+        name = console.color_system
+        self._system = None if name is None else COLOR_SYSTEMS[name]
+        self._now = ("", "39", "49")
+        self.parts: list[str] = []
+
+    def move_to(self, x: int, y: int) -> None:
+        self.parts.append(f"\x1b[{y + 1};{x + 1}H")
+
+    def write(self, segment: Segment) -> None:
+        text, style, control = segment
+        if control:
+            self.parts.append(text)
+            return
+        if self._system is not None:
+            wanted = ("", "39", "49") if style is None else sgr_of(style, self._system)
+            if wanted != self._now:
+                self._change_to(wanted)
+        self.parts.append(text)
+
+    def _change_to(self, wanted: tuple[str, str, str]) -> None:
+        attributes, foreground, background = wanted
+        codes = []
+        if attributes != self._now[0]:
+            # Attributes can't be taken away one by one on every terminal: start anew.
+            codes.append("0")
+            codes += [attributes] if attributes else []
+            codes += [foreground] if foreground != "39" else []
+            codes += [background] if background != "49" else []
+        else:
+            codes += [foreground] if foreground != self._now[1] else []
+            codes += [background] if background != self._now[2] else []
+        self.parts.append(f"\x1b[{';'.join(codes)}m")
+        self._now = wanted
+
+    def done(self) -> str:
+        if self._now != ("", "39", "49"):
+            self.parts.append(RESET)
+        return "".join(self.parts)
 
 
 class TightUpdate(ChopsUpdate):
@@ -18,7 +90,8 @@ class TightUpdate(ChopsUpdate):
 
     def render_segments(self, console: Console) -> str:
         """The bytes for the terminal."""
-        parts: list[str] = []
+        pen = _Pen(console)
+        write = pen.write
         for y, x1, x2 in self.spans:
             for end, (x, strip) in zip(self.chop_ends[y], self.chops[y].items(), strict=False):
                 if strip is None or x >= x2 or end <= x1:
@@ -26,9 +99,10 @@ class TightUpdate(ChopsUpdate):
                 left = max(x, x1)
                 if left > x or end > x2:
                     strip = strip.crop(left - x, min(end, x2) - x)
-                parts.append(Control.move_to(left, y).segment.text)
-                parts.append(strip.render(console))
-        return "".join(parts)
+                pen.move_to(left, y)
+                for segment in strip:
+                    write(segment)
+        return pen.done()
 
 
 class TightCompositor(Compositor):

@@ -22,6 +22,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("hosts", "tui.cli.hosts", "every configured host: reachable, or why not"),
     Command("doctor", "tui.cli.doctor", "why can't I connect to a host, or see its GPUs?"),
     Command("config", "tui.cli.config", "check, write or find the configuration"),
+    Command("keys", "tui.cli.keys", "list every key and what it does"),
     Command("completion", "tui.cli.completion", "print a completion script for bash, zsh or fish"),
     Command("roofline", "tui.cli.roofline", "what a model could do on given cards; no host"),
     Command("bench", "tui.cli.bench", "measure how fast a server serves"),

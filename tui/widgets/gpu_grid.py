@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from backends.model import HostSnapshot
 from tui import filters
 from tui import format as fmt
-from tui.actions import bindings
+from tui.bindings import bindings
 from tui.rows import Line, Row, Span
 from tui.themes import Look
 from tui.widgets.gpu_rows import (

@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.message import Message
 
-from tui.actions import bindings
+from tui.bindings import bindings
 from tui.rows import Line, Row
 from tui.widgets.rows_view import RowsView
 

@@ -28,9 +28,18 @@ class Pane(RowsView, can_focus=True):
         super().__init__(shell.look, id=f"pane-{self.pane_id}")
         self.shell = shell
 
+    _seen: object = None
+
     def show(self, now_s: float) -> None:
         """Draw the newest; the one call a frame."""
-        self.redraw()
+        seen = (self.version(now_s), self.look.version)
+        if seen != self._seen:
+            self._seen = seen
+            self.redraw()
+
+    def version(self, now_s: float) -> object:
+        """What compares unequal as soon as the pane would look different."""
+        return None
 
     def line(self, width: int) -> Row:
         """Everything in one line."""

@@ -8,13 +8,16 @@ sent. The versions are pinned exactly; a test checks that a terminal shows the s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
+from rich.cells import cell_len
 from rich.color import ColorSystem
 from rich.console import COLOR_SYSTEMS, Console
 from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor
+from textual.strip import Strip
 
 _ATTRIBUTES = (
     ("bold", "1"),
@@ -85,6 +88,29 @@ class _Pen:
         return "".join(self.parts)
 
 
+def _between(strip: Strip, start: int, end: int) -> Iterable[Segment]:
+    """The segments of the cells from `start` up to `end`, without making new strips of them."""
+    x = 0
+    for segment in strip:
+        text = segment.text
+        length = len(text) if text.isascii() else cell_len(text)
+        if length != len(text):
+            # Wide characters can lie across an edge: leave that to what knows how.
+            yield from strip.crop(start, end)
+            return
+        x += length
+    x = 0
+    for segment in strip:
+        text = segment.text
+        after = x + len(text)
+        if after > start and x < end:
+            if x < start or after > end:
+                yield Segment(text[max(0, start - x) : end - x], segment.style)
+            else:
+                yield segment
+        x = after
+
+
 class TightUpdate(ChopsUpdate):
     """Prints each dirty span, and nothing to the left or right of it."""
 
@@ -96,12 +122,13 @@ class TightUpdate(ChopsUpdate):
             for end, (x, strip) in zip(self.chop_ends[y], self.chops[y].items(), strict=False):
                 if strip is None or x >= x2 or end <= x1:
                     continue
-                left = max(x, x1)
-                if left > x or end > x2:
-                    strip = strip.crop(left - x, min(end, x2) - x)
-                pen.move_to(left, y)
-                for segment in strip:
-                    write(segment)
+                pen.move_to(max(x, x1), y)
+                if x >= x1 and end <= x2:
+                    for segment in strip:
+                        write(segment)
+                else:
+                    for segment in _between(strip, max(x1 - x, 0), min(end, x2) - x):
+                        write(segment)
         return pen.done()
 
 

@@ -19,10 +19,17 @@ MERGE_GAP = 10
 
 
 class Row(NamedTuple):
-    """One line: its spans, and what kind of row it is (`text`, `cursor-row`, `bar-row`)."""
+    """One line.
+
+    Attributes:
+        spans: Pieces of text, left to right.
+        base: What kind of row it is (`text`, `cursor-row`, `bar-row`).
+        cells: Its width, where it is known; 0 has it counted.
+    """
 
     spans: tuple[Span, ...]
     base: str = "text"
+    cells: int = 0
 
     @property
     def plain(self) -> str:
@@ -32,7 +39,7 @@ class Row(NamedTuple):
     @property
     def width(self) -> int:
         """Cells."""
-        return sum(width_of(text) for text, _ in self.spans)
+        return self.cells or sum(width_of(text) for text, _ in self.spans)
 
 
 class Line:
@@ -48,7 +55,7 @@ class Line:
         """Append text as it is."""
         if text:
             self.spans.append((text, token))
-            self.width += width_of(text)
+            self.width += len(text) if text.isascii() else width_of(text)
         return self
 
     def cell(self, text: str, width: int, token: str = "text", align: str = "<") -> Line:
@@ -81,55 +88,83 @@ class Line:
 
     def row(self, width: int, base: str = "text") -> Row:
         """The row, cut or padded to `width`."""
-        return fit_row(Row(tuple(self.spans), base), width)
+        return fit_row(Row(tuple(self.spans), base, self.width), width)
 
 
 def fit_row(row: Row, width: int) -> Row:
     """Cut or pad a row to exactly `width` cells."""
-    used = 0
-    for number, (text, token) in enumerate(row.spans):
-        length = width_of(text)
-        if used + length > width:
-            kept = row.spans[:number]
-            if used < width:
-                kept = (*kept, (fit(text, width - used), token))
-            return Row(kept, row.base)
-        used += length
+    spans, base, _ = row
+    used = row.width
+    if used == width:
+        return row if row.cells else Row(spans, base, width)
     if used < width:
-        return Row((*row.spans, (" " * (width - used), "text")), row.base)
-    return row
+        return Row((*spans, (" " * (width - used), "text")), base, width)
+    kept: list[Span] = []
+    left = width
+    for text, token in spans:
+        length = width_of(text)
+        if length > left:
+            if left:
+                kept.append((fit(text, left), token))
+            break
+        kept.append((text, token))
+        left -= length
+    return Row(tuple(kept), base, width)
 
 
 def text_row(text: str, width: int, token: str = "text", base: str = "text") -> Row:
     """A row of one span."""
-    return Row(((fit(text, width), token),), base)
+    return Row(((fit(text, width), token),), base, width)
 
 
 def blank_row(width: int) -> Row:
     """An empty row."""
-    return Row(((" " * width, "text"),))
+    return Row(((" " * width, "text"),), "text", width)
 
 
 def changes(old: Row, new: Row) -> list[tuple[int, int]]:
     """Cell ranges `(start, end)` in which two rows of the same width differ."""
-    if old == new:
+    if old.spans == new.spans and old.base == new.base:
         return []
     if old.base != new.base:
         return [(0, new.width)]
     ranges: list[tuple[int, int]] = []
-    old_cells, new_cells = _cells(old), _cells(new)
-    length = max(len(old_cells), len(new_cells))
-    start = None
-    for x in range(length):
-        same = x < len(old_cells) and x < len(new_cells) and old_cells[x] == new_cells[x]
-        if not same and start is None:
-            start = x
-        elif same and start is not None:
-            _append(ranges, start, x)
-            start = None
-    if start is not None:
-        _append(ranges, start, length)
+    x = 0
+    old_left, new_left = list(reversed(old.spans)), list(reversed(new.spans))
+    while old_left and new_left:
+        before, after = old_left.pop(), new_left.pop()
+        if before == after:
+            x += width_of(after[0])
+            continue
+        # Take as many spans of either side as it needs for both to end at the same cell.
+        befores, afters = [before], [after]
+        behind = width_of(before[0]) - width_of(after[0])
+        while behind and (old_left if behind < 0 else new_left):
+            if behind < 0:
+                befores.append(old_left.pop())
+                behind += width_of(befores[-1][0])
+            else:
+                afters.append(new_left.pop())
+                behind -= width_of(afters[-1][0])
+        x = _compare(_cells(befores), _cells(afters), x, ranges)
+    if old_left or new_left:
+        _append(ranges, x, max(old.width, new.width))
     return ranges
+
+
+def _compare(old: list[Span], new: list[Span], x: int, ranges: list[tuple[int, int]]) -> int:
+    start = None
+    for number in range(max(len(old), len(new))):
+        same = number < len(old) and number < len(new) and old[number] == new[number]
+        if not same and start is None:
+            start = x + number
+        elif same and start is not None:
+            _append(ranges, start, x + number)
+            start = None
+    end = x + max(len(old), len(new))
+    if start is not None:
+        _append(ranges, start, end)
+    return end
 
 
 def _append(ranges: list[tuple[int, int]], start: int, end: int) -> None:
@@ -139,12 +174,12 @@ def _append(ranges: list[tuple[int, int]], start: int, end: int) -> None:
         ranges.append((start, end))
 
 
-def _cells(row: Row) -> list[Span]:
+def _cells(spans: Iterable[Span]) -> list[Span]:
     cells: list[Span] = []
-    for text, token in row.spans:
+    for text, token in spans:
         if text.isascii() or width_of(text) == len(text):
-            cells.extend((character, token) for character in text)
+            cells += [(character, token) for character in text]
         else:
             # Wide characters: the span stands or falls as one.
-            cells.extend([(text, token)] * width_of(text))
+            cells += [(text, token)] * width_of(text)
     return cells

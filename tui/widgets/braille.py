@@ -5,7 +5,8 @@ A cell is two points wide and four dots high. A point without a value leaves its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from tui.glyphs import Glyphs
 
@@ -31,49 +32,48 @@ def curve(
     """
     levels = height * 4
     span = (high - low) or 1.0
-    heights = [
-        None if value is None
-        else max(1, min(levels, round((value - low) / span * levels)))
+    # 0 stands for a gap: what was measured has one dot at least.
+    heights = tuple(
+        0 if value is None else max(1, min(levels, round((value - low) / span * levels)))
         for value in values
-    ]  # fmt: skip
-    if len(heights) % 2:
-        heights.insert(0, None)
+    )
+    return list(_lines(heights if len(heights) % 2 == 0 else (0, *heights), height, glyphs.braille))
+
+
+@lru_cache(64)
+def _lines(heights: tuple[int, ...], height: int, braille: bool) -> tuple[str, ...]:
+    """Lines for heights in dots; a curve that has not moved is not drawn again."""
+    pairs = list(zip(heights[::2], heights[1::2], strict=True))
+    table = _BRAILLE if braille else _COLUMNS
+    lowest, highest = min(heights, default=0), max(heights, default=0)
     lines = []
     for row in range(height - 1, -1, -1):
         floor = row * 4
-        if glyphs.braille:
-            lines.append(
-                "".join(
-                    _cell(_dots(left, floor, _LEFT) | _dots(right, floor, _RIGHT))
-                    for left, right in zip(heights[::2], heights[1::2], strict=True)
-                )
-            )
+        if highest <= floor:
+            lines.append(" " * len(pairs))
+        elif lowest >= floor + 4:
+            lines.append(table[4][4] * len(pairs))
         else:
-            lines.append(
-                "".join(
-                    _ascii_cell(left, right, floor)
-                    for left, right in zip(heights[::2], heights[1::2], strict=True)
-                )
-            )
-    return lines
+            cells = [
+                table[min(4, max(0, left - floor))][min(4, max(0, right - floor))]
+                for left, right in pairs
+            ]
+            lines.append("".join(cells))
+    return tuple(lines)
 
 
-def _dots(height: int | None, floor: int, bits: Sequence[int]) -> int:
-    if height is None or height <= floor:
-        return 0
-    return bits[min(4, height - floor) - 1]
+def _table(cell: Callable[[int, int], str]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(cell(left, right) for right in range(5)) for left in range(5))
 
 
-def _cell(dots: int) -> str:
+def _dots(left: int, right: int) -> str:
+    dots = (_LEFT[left - 1] if left else 0) | (_RIGHT[right - 1] if right else 0)
     return chr(_BASE + dots) if dots else " "
 
 
-def _ascii_cell(left: int | None, right: int | None, floor: int) -> str:
-    known = [value for value in (left, right) if value is not None]
-    if not known:
-        return " "
-    filled = max(known) - floor
-    return " " if filled <= 0 else ".:|#"[min(4, filled) - 1]
+_BRAILLE = _table(_dots)
+_COLUMNS = _table(lambda left, right: " .:|#"[max(left, right)])
+"""Cells by the dots (0 to 4) of their left and right half."""
 
 
 def sparkline(values: Sequence[float | None], low: float, high: float, glyphs: Glyphs) -> str:

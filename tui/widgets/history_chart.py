@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 
 from backends.telemetry.history import Window
@@ -129,7 +130,8 @@ class HistoryChart(RowsView):
         return rows
 
 
-def _two_tones(text: str, above: str, token: str) -> list[Span]:
+@lru_cache(512)
+def _two_tones(text: str, above: str, token: str) -> tuple[Span, ...]:
     """The edge of the curve in its colour, what lies below it darker."""
     spans: list[Span] = []
     below = [
@@ -140,7 +142,7 @@ def _two_tones(text: str, above: str, token: str) -> list[Span]:
         if x == len(text) or below[x] is not below[start]:
             spans.append((text[start:x], f"{token}-fill" if below[start] else token))
             start = x
-    return spans
+    return tuple(spans)
 
 
 def watts_scale(value: float) -> str:

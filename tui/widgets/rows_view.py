@@ -50,7 +50,10 @@ class RowsView(Widget):
         width, height = self.size
         if width <= 0 or height <= 0:
             return
-        rows = [fit_row(row, width) for row in self.rows_for(width, height)[:height]]
+        rows = [
+            row if row.cells == width else fit_row(row, width)
+            for row in self.rows_for(width, height)[:height]
+        ]
         rows.extend([blank_row(width)] * (height - len(rows)))
         drawn_for = (self.size, self.look.version)
         if drawn_for != self._drawn_for or len(rows) != len(self._rows):
@@ -61,7 +64,7 @@ class RowsView(Widget):
             return
         regions = []
         for y, (old, new) in enumerate(zip(self._rows, rows, strict=True)):
-            if old == new:
+            if old is new or old == new:
                 continue
             self._strips.pop(y, None)
             regions += [Region(start, y, end - start, 1) for start, end in changes(old, new)]

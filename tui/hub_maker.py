@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -42,8 +41,9 @@ class HubFromConfig:
 
     def __call__(self, prompter: Prompter) -> RoomHub:
         """The hub, not started."""
-        make = cast(Callable[..., RoomHub], importlib.import_module("backends.hub").RoomHub)
+        from backends.hub import RoomHub as Hub
+
         hosts = self._hosts
         if self._interval_s is not None:
             hosts = [replace(host, interval_s=self._interval_s) for host in hosts]
-        return make(hosts, self._config, prompter, read_only=self._read_only)
+        return Hub(hosts, self._config, prompter, read_only=self._read_only)

@@ -7,8 +7,10 @@ room would meet.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import socket
+import zlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -231,9 +233,15 @@ async def _examine_host(
             yield finding
 
 
+def probe_program() -> str:
+    """The probe as one line, which no login shell can take amiss."""
+    source = resources.files("backends").joinpath("doctor_probe.py").read_bytes()
+    packed = base64.b64encode(zlib.compress(source, 9)).decode("ascii")
+    return f"import base64,zlib;exec(zlib.decompress(base64.b64decode('{packed}')))"
+
+
 async def _probe(transport: Transport, python: str) -> Probe:
-    source = resources.files("backends").joinpath("doctor_probe.py").read_text(encoding="utf-8")
-    channel = await transport.open([python, "-c", source])
+    channel = await transport.open([python, "-c", probe_program()])
     try:
         async with asyncio.timeout(PROBE_S):
             output = await _output(channel)

@@ -7,7 +7,6 @@ newest; nobody is called back.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Final, Self
@@ -116,10 +115,10 @@ class RoomHub:
         for task in tasks:
             task.cancel()
         if tasks:
-            _, hanging = await asyncio.wait(tasks, timeout=STOP_S)
+            done, hanging = await asyncio.wait(tasks, timeout=STOP_S)
             for task in hanging:
-                task.cancel()
-            await asyncio.gather(*(_outcome(task) for task in tasks if task.done()))
+                task.cancel()  # interrupts its letting go, too
+            await asyncio.gather(*done, return_exceptions=True)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -140,8 +139,3 @@ class RoomHub:
         alert = alert_of(event)
         if alert is not None:
             self.alerts.append(alert)
-
-
-async def _outcome(task: asyncio.Task[None]) -> None:
-    with contextlib.suppress(asyncio.CancelledError):
-        await task

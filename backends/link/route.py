@@ -244,7 +244,7 @@ class Way:
         client: LoginClient,
         keys: Sequence[asyncssh.SSHKeyPair],
     ) -> asyncssh.SSHClientConnection:
-        return await asyncssh.connect(
+        connecting = asyncssh.connect(
             hop.target.host,
             hop.target.port or (),
             options=hop.options,
@@ -267,6 +267,12 @@ class Way:
                 ["zlib@openssh.com", "none"] if self._settings.compression else ["none"]
             ),
         )
+        try:
+            return await connecting
+        except BaseException:
+            if sock is not None:
+                sock.close()  # a connection that was given up early has not taken it over
+            raise
 
     @staticmethod
     def _judge(

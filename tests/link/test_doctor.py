@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -9,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from backends.config import Config, HostConfig
-from backends.doctor import Device, Finding, Outcome, Probe, examine, judge_devices, judge_gpus
+from backends.doctor import (
+    Device,
+    Finding,
+    Outcome,
+    Probe,
+    examine,
+    judge_devices,
+    judge_gpus,
+    probe_program,
+)
 from backends.errors import AgentError, LinkError
 from backends.link.base import NobodyToAsk
 from backends.model import (
@@ -104,14 +114,17 @@ class TestJudgement:
 
 
 def test_the_probe_runs_alone_and_under_noise() -> None:
-    source = (ROOT / "backends" / "doctor_probe.py").read_text()
     done = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, check=True
+        [sys.executable, "-c", probe_program()], capture_output=True, text=True, check=True
     )
     seen = json.loads(done.stdout.split("@@gpuroom-doctor-1@@\n")[1])
     assert seen["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert "match " not in source
-    compile(source, "probe", "exec", dont_inherit=True)
+    assert "\n" not in probe_program()
+
+
+def test_the_probe_is_python_3_8() -> None:
+    source = (ROOT / "backends" / "doctor_probe.py").read_text()
+    ast.parse(source, feature_version=(3, 8))
 
 
 async def test_local_and_demo() -> None:

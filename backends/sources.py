@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from backends.agent.client import AgentClient, NotificationHandler, Source
+from backends.agent.client import (
+    AgentClient,
+    NotificationHandler,
+    PythonMissing,
+    PythonTooOld,
+    Source,
+)
+from backends.agent.smi import SmiClient
 from backends.clock import Clock
+from backends.errors import AgentError
 from backends.link.base import Transport
 
 START_S: Final = 20.0
@@ -15,7 +23,7 @@ START_S: Final = 20.0
 async def start_source(
     transport: Transport, python: str, take: NotificationHandler, interval_s: float, clock: Clock
 ) -> Source:
-    """Start the agent.
+    """Start the agent, or a streamed `nvidia-smi` where the host has no python for it.
 
     Args:
         transport: A connected way to the host.
@@ -25,7 +33,7 @@ async def start_source(
         clock: Of durations.
 
     Raises:
-        AgentError: It cannot be started.
+        AgentError: Neither can be started.
         LinkError: The link was lost meanwhile.
     """
     agent = AgentClient(
@@ -35,5 +43,16 @@ async def start_source(
         clock=clock,
         settings={"interval_s": interval_s},
     )
-    await agent.start(START_S)
+    try:
+        await agent.start(START_S)
+    except (PythonMissing, PythonTooOld) as error:
+        stream = SmiClient(transport, on_notification=take, clock=clock, interval_s=interval_s)
+        try:
+            await stream.start(START_S)
+        except AgentError as second:
+            await stream.close()
+            raise AgentError(
+                error.title, f"{error.detail}; and no nvidia-smi: {second}".lstrip("; "), error.hint
+            ) from error
+        return stream
     return agent

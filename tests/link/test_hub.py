@@ -201,6 +201,37 @@ async def test_stop_does_not_wait_for_a_hung_peer(ssh_lab: SshLab) -> None:
         server.thaw()
 
 
+async def test_a_host_without_python3_streams_nvidia_smi(ssh_lab: SshLab) -> None:
+    programs = ssh_lab.folder / "bin"
+    programs.mkdir()
+    (programs / "cat").symlink_to("/bin/cat")
+    world = ssh_lab.folder / "smi.json"
+    world.write_text("{}")
+    smi = programs / "nvidia-smi"
+    fake = ROOT / "tests" / "agent" / "fake_smi.py"
+    smi.write_text(f"#!/bin/sh\nFAKE_SMI='{world}' exec {sys.executable} {fake} \"$@\"\n")
+    smi.chmod(0o755)
+    ssh_lab.server("a", path=str(programs), options=["MaxSessions 1"])
+    async with hub_of(ssh_lab, ["a"]) as hub:
+        session = hub.session("a")
+        await until(lambda: session.snapshot.gpus and sampled(session), "a sample")
+        snapshot = session.snapshot
+        assert snapshot.link.via == "nvidia-smi"
+        assert snapshot.gpus[0].readings.power_w is not None
+        assert any("no python3" in note for note in snapshot.notes)
+        assert [entry.result for entry in hub.journal] == ["ok, via nvidia-smi"]
+
+
+async def test_a_host_with_neither_says_what_to_install(ssh_lab: SshLab) -> None:
+    ssh_lab.server("a", path=str(ssh_lab.folder / "empty"))
+    async with hub_of(ssh_lab, ["a"]) as hub:
+        session = hub.session("a")
+        await until(lambda: state(session) is LinkState.LOST)
+        assert "no python3" in session.snapshot.link.error
+        assert "nvidia-smi" in session.snapshot.link.error
+        assert "install python3" in session.snapshot.link.hint
+
+
 class TestDemo:
     async def test_a_host_with_eight_cards_and_nothing_left_afterwards(self) -> None:
         async with RoomHub([HostConfig(name="demo")]) as hub:

@@ -255,11 +255,11 @@ def parse_row(line: str, query: Query) -> SmiRow | None:
 def parse_cell(text: str, field: Field) -> Value | Absent:
     """The value of a cell, or why there is none."""
     word = text.strip("[]").strip()
-    if text.startswith("[") or word in ("N/A", "", "Unknown", "Not Active"):
+    if text.startswith("[") or word in ("N/A", "", "Unknown", "Not Active", "ERR!"):
         return Absent(reason_of(word))
     try:
         value = field.parse(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return Absent(f"not understood: {text[:60]}")
     if isinstance(value, float) and not -1e15 < value < 1e15:
         return Absent(f"not understood: {text[:60]}")
@@ -277,7 +277,7 @@ def reason_of(word: str) -> str:
         return "GPU is lost"
     if "requires reset" in lowered or "reset required" in lowered:
         return "the GPU needs a reset"
-    if "unknown error" in lowered:
+    if "unknown error" in lowered or lowered == "err!":
         return "unknown error of the driver"
     return lowered[:100]
 

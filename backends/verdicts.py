@@ -109,7 +109,17 @@ def _of_host(snapshot: HostSnapshot, now_s: float, limits: Thresholds) -> Iterab
             snapshot.link.hint or "What is shown is of the past; it comes back by itself",
         )
     driver = snapshot.driver
-    if driver is None or driver.state is DriverState.OK:
+    if driver is None:
+        return
+    if driver.state is DriverState.OK:
+        if not snapshot.gpus and snapshot.sampled_s is not None:
+            yield Verdict(
+                "NO-GPU",
+                Severity.WARNING,
+                "the driver answers and lists no GPU",
+                "Look with lspci whether the cards are there; in a container, whether any is "
+                "passed in",
+            )
         return
     word, advice = _DRIVER_VERDICTS[driver.state]
     since_s = max(0.0, now_s - driver.since_s)

@@ -244,6 +244,12 @@ def test_every_driver_state_has_a_verdict_with_a_next_step(state: DriverState) -
     assert first.advice
 
 
+def test_a_driver_without_gpus_is_said_once_it_has_been_looked_at() -> None:
+    assert words(host()) == {"NO-GPU"}
+    assert words(host(sampled_s=None)) == set()
+    assert words(host(driver=None)) == set()
+
+
 def test_an_old_sample_is_stale_with_its_age() -> None:
     snapshot = host(gpu(0))
     assert "STALE" not in words(snapshot, 102.9)

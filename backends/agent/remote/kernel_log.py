@@ -18,9 +18,10 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 from .outbox import Outbox
 
 MAX_TEXT = 500
-MAX_OLD = 100
-MAX_BATCH = 50
-BATCH_S = 0.5
+MAX_OLD = 30
+MAX_NEW = 10
+"""Events of one kind in one message: of the past, and of the time since the last message."""
+BATCH_S = 1.0
 POLL_S = 5.0
 FILES = ("/var/log/kern.log", "/var/log/messages", "/var/log/syslog")
 
@@ -31,7 +32,7 @@ NVRM = re.compile(
     r"NVRM:.*(?:fallen off the bus|RmInitAdapter failed|rm_init_adapter failed|API mismatch"
     r"|GPU.*is lost|BAR\d? is \d+M|can't find an IRQ|probe.*failed|Failed to (?:enable|init))"
 )
-AER = re.compile(r"AER:|PCIe Bus Error|pcieport.*(?:error received|DPC:)")
+AER = re.compile(r"AER: (?!enabled)|PCIe Bus Error|pcieport.*DPC: (?!enabled|error containment)")
 OOM = re.compile(r"Out of memory: Kill|[Mm]emory cgroup out of memory|oom-kill:|invoked oom-killer")
 BUS_ID = re.compile(PCI)
 
@@ -56,8 +57,9 @@ def classify(line: str) -> Optional[Dict[str, Any]]:
         else:
             return None
     if bus_id is None and kind != "oom":
-        found = BUS_ID.search(line)
-        bus_id = found.group(1) if found else None
+        # A port reports for the device that it names last; 00:00.0 is no device's name.
+        found = [name for name in BUS_ID.findall(line) if not name.endswith(":00:00.0")]
+        bus_id = found[-1] if found else None
     text = line.strip()[:MAX_TEXT]
     return {"kind": kind, "text": text, "bus_id": normal_bus_id(bus_id), "xid": number}
 
@@ -83,11 +85,12 @@ class KernelLog:
         self._note = note
         self._path = path
         self._boot = time.time() - _since_boot_s()
-        self._pending: Deque[Dict[str, Any]] = deque(maxlen=MAX_OLD)
-        self._dropped = 0
+        self._pending: Dict[str, Deque[Dict[str, Any]]] = {}
+        self._dropped: Dict[str, int] = {}
+        self._most = MAX_OLD
 
     def start(self) -> None:
-        """Begin; past events of this boot come first, the newest `MAX_OLD` of them."""
+        """Begin; past events of this boot come first, `MAX_OLD` of a kind."""
         threading.Thread(target=self._run, name="kernel-log", daemon=True).start()
 
     def _run(self) -> None:
@@ -108,19 +111,27 @@ class KernelLog:
         event = classify(line)
         if event is not None:
             event["at"] = round(at, 3)
-            if len(self._pending) == self._pending.maxlen:
-                self._dropped += 1
-            self._pending.append(event)
+            kind = event["kind"]
+            events = self._pending.setdefault(kind, deque())
+            events.append(event)
+            if len(events) > self._most:
+                events.popleft()
+                self._dropped[kind] = self._dropped.get(kind, 0) + 1
 
     def _flush(self) -> None:
-        while self._pending:
-            batch: List[Dict[str, Any]] = []
-            while self._pending and len(batch) < MAX_BATCH:
-                batch.append(self._pending.popleft())
-            if self._dropped:
-                text = "%d more such lines were left out" % self._dropped
-                batch.insert(0, dict(batch[0], text=text, xid=None, bus_id=None))
-                self._dropped = 0
+        """Say what came; a storm of one kind neither hides another nor fills the wire."""
+        batch: List[Dict[str, Any]] = []
+        for kind, events in self._pending.items():
+            left_out = self._dropped.get(kind, 0)
+            if left_out:
+                text = "%d earlier %s lines were left out" % (left_out, kind)
+                batch.append(dict(events[0], text=text, xid=None, bus_id=None))
+            batch.extend(events)
+        self._pending.clear()
+        self._dropped.clear()
+        self._most = MAX_NEW
+        if batch:
+            batch.sort(key=lambda event: float(event["at"]))
             self._outbox.notify("kernel", {"events": batch})
 
     def _follow_kmsg(self) -> None:

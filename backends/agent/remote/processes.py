@@ -18,18 +18,12 @@ HIDDEN = (
     "look from the host that runs this container"
 )
 CONTAINERS = (
-    (
-        re.compile(r"/kubepods.*?/(?:[a-z]+-)*(?:cri-containerd[-:])?(?:crio-)?([0-9a-f]{64})"),
-        "k8s",
-    ),
+    (re.compile(r"kubepods.*?/(?:[a-z]+-)*(?:cri-containerd[-:])?([0-9a-f]{64})"), "k8s"),
     (re.compile(r"kubepods[^/]*pod([0-9a-f_-]{36})"), "k8s pod"),
     (re.compile(r"(?:/docker/|docker-)([0-9a-f]{64})"), "docker"),
     (re.compile(r"libpod-(?:conmon-)?([0-9a-f]{64})"), "podman"),
     (re.compile(r"(?:cri-containerd-|/containerd/|nerdctl-)([0-9a-f]{64})"), "containerd"),
-    (
-        re.compile(r"/(?:lxc|lxc\.payload|lxc\.payload\.|lxc\.monitor\.)[./]?([A-Za-z0-9_-]+)"),
-        "lxc",
-    ),
+    (re.compile(r"/lxc(?:\.payload|\.monitor)?[./]([A-Za-z0-9_-]+)"), "lxc"),
     (re.compile(r"/machine\.slice/systemd-nspawn@([^/.]+)"), "nspawn"),
     (re.compile(r"/machine\.slice/machine-([^/]+)\.scope"), "machine"),
     (re.compile(r"/system\.slice/(?:.*/)?(?!docker|containerd|ssh)([^/]+)\.service"), "systemd"),

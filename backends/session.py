@@ -7,9 +7,9 @@ import contextlib
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from backends.agent.client import NotificationHandler, Source
 from backends.agent.loader import agent_argv
@@ -31,6 +31,17 @@ ROOM: Final = "room"
 
 _SECRET: Final = re.compile(r"token|passw|passphrase|secret|api_?key|credential", re.IGNORECASE)
 _MAX_REQUEST_CHARS: Final = 2000
+
+
+@runtime_checkable
+class Streams(Protocol):
+    """A source that can also answer in pieces: the agent can, a streamed `nvidia-smi` can't."""
+
+    def stream(
+        self, method: str, params: Mapping[str, object] | None = None, *, timeout_s: float = 10.0
+    ) -> AsyncGenerator[object, None]:
+        """The pieces of the answer."""
+        ...
 
 
 class HostSession:
@@ -180,11 +191,12 @@ class HostSession:
             LinkError: There is no link.
             AgentError: The agent answered with an error, or not in time.
         """
-        sent = f"{method} {json.dumps(_without_secrets(params or {}), ensure_ascii=False)}"
+        sent = _as_sent(method, params or {})
         at, began_s = self._clock.utc(), self._clock.monotonic_s()
         result = "ok"
         try:
-            return await self._ask(method, params or {}, what, changes_host, timeout_s)
+            source = self._source_for(what, changes_host)
+            return await source.request(method, params or {}, timeout_s=timeout_s)
         except RoomError as error:
             result = str(error)
             raise
@@ -195,14 +207,43 @@ class HostSession:
             took_s = self._clock.monotonic_s() - began_s
             self._write_down(asked_by, what, sent, changes_host, result, at, took_s)
 
-    async def _ask(
+    async def stream(
         self,
         method: str,
-        params: Mapping[str, object],
+        params: Mapping[str, object] | None = None,
+        *,
+        asked_by: str,
         what: str,
-        changes_host: bool,
-        timeout_s: float,
-    ) -> object:
+        changes_host: bool = False,
+        timeout_s: float = 10.0,
+    ) -> AsyncGenerator[object, None]:
+        """Ask the agent for something that answers in pieces; written down when it ends.
+
+        Leave it with `contextlib.aclosing`, so that the host is told at once. The deadline is for
+        its beginning; arguments and errors are those of `request`.
+        """
+        at, began_s = self._clock.utc(), self._clock.monotonic_s()
+        result = "ok"
+        try:
+            source = self._source_for(what, changes_host)
+            if not isinstance(source, Streams):
+                raise AgentError(f"{what} needs python3 on {self.name}", method)
+            pieces = source.stream(method, params or {}, timeout_s=timeout_s)
+            async with contextlib.aclosing(pieces):
+                async for piece in pieces:
+                    yield piece
+        except RoomError as error:
+            result = str(error)
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            result = "left"
+            raise
+        finally:
+            took_s = self._clock.monotonic_s() - began_s
+            sent = _as_sent(method, params or {})
+            self._write_down(asked_by, what, sent, changes_host, result, at, took_s)
+
+    def _source_for(self, what: str, changes_host: bool) -> Source:
         if changes_host and self._read_only:
             raise ReadOnlyError(
                 f"{self.name} is read-only", f"{what} was not done", "Unlock the host first."
@@ -211,7 +252,7 @@ class HostSession:
         if source is None:
             link = self._lifeline.link
             raise LinkError(f"There is no link to {self.name}", link.error or link.state.value)
-        return await source.request(method, params, timeout_s=timeout_s)
+        return source
 
     async def _start_source(
         self, transport: Transport, take: NotificationHandler, interval_s: float
@@ -276,6 +317,10 @@ class HostSession:
                 took_s=took_s,
             )
         )
+
+
+def _as_sent(method: str, params: Mapping[str, object]) -> str:
+    return f"{method} {json.dumps(_without_secrets(params), ensure_ascii=False)}"
 
 
 def _without_secrets(value: object, key: str = "") -> object:

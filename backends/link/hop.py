@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from backends.link import failures
 from backends.link.identities import DEFAULT_KEY_NAMES, Identities
 from backends.link.target import SshTarget, parse_ssh_target
 
-_SYSTEM_CONFIG: Final = "/etc/ssh/ssh_config"
+SYSTEM_CONFIG = "/etc/ssh/ssh_config"
 _SYSTEM_KNOWN_HOSTS: Final = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 _USER_KNOWN_HOSTS: Final = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 
@@ -51,7 +52,8 @@ class Hop:
 def resolve(target: SshTarget, written_config_file: str) -> Hop:
     """Read the configuration for one target (blocking: `Match exec` runs programs).
 
-    Only the usual configuration file may be missing.
+    The usual file may be missing, and the system's is read after it. A file that was named
+    explicitly must exist, and is the only one, as with `ssh -F`.
 
     Raises:
         LinkError: A file cannot be read or parsed; names file and line.
@@ -59,28 +61,35 @@ def resolve(target: SshTarget, written_config_file: str) -> Hop:
     config_file = Path(written_config_file).expanduser()
     usual = written_config_file == SshConfig().config_file
     files = [str(config_file)] if config_file.exists() or not usual else []
-    if os.access(_SYSTEM_CONFIG, os.R_OK):
-        files.append(_SYSTEM_CONFIG)
     try:
-        options = asyncssh.SSHClientConnectionOptions(
-            host=target.host,
-            port=target.port or (),
-            username=target.user or (),
-            config=files,
-            client_keys=None,
-            known_hosts=None,  # replaced for every connection by what the files say
-            canonicalize_hostname=False,
-            request_pty=False,
-        )
-        if options.config.has_match_final():
-            options.update(host=target.host, reload=True, canonical=False, final=True)
-        return _hop(target, options)
+        if usual and os.access(SYSTEM_CONFIG, os.R_OK):
+            # What a distribution puts there may be newer than what is understood here; it is not
+            # the user's to mend, so it is then done without.
+            with contextlib.suppress(ValueError):
+                return _read(target, [*files, SYSTEM_CONFIG])
+        return _read(target, files)
     except UsageError as error:
         raise LinkError(
             f"The ProxyJump of {target} cannot be used", f"{error.title}: {error.detail}"
         ) from error
     except (OSError, ValueError) as error:
         raise failures.config_failed(error, config_file) from error
+
+
+def _read(target: SshTarget, files: list[str]) -> Hop:
+    options = asyncssh.SSHClientConnectionOptions(
+        host=target.host,
+        port=target.port or (),
+        username=target.user or (),
+        config=files,
+        client_keys=None,
+        known_hosts=None,  # replaced for every connection by what the files say
+        canonicalize_hostname=False,
+        request_pty=False,
+    )
+    if options.config.has_match_final():
+        options.update(host=target.host, reload=True, canonical=False, final=True)
+    return _hop(target, options)
 
 
 def _hop(target: SshTarget, options: asyncssh.SSHClientConnectionOptions) -> Hop:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from backends.config import Config, HostConfig
-from backends.errors import UsageError
+from backends.errors import AgentError, UsageError
 from backends.events import AgentRestarted, HostEvent, HostKeyRefused, LinkLost, LinkRestored
 from backends.hub import RoomHub
 from backends.link.base import Prompter
@@ -61,6 +62,27 @@ async def test_local() -> None:
         assert snapshot.agent.pid != os.getpid()
         pid = snapshot.agent.pid
     await until(lambda: not Path(f"/proc/{pid}").exists(), "the agent to leave")
+
+
+async def test_an_answer_in_pieces_is_written_down(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("one\n")
+    async with RoomHub([HostConfig(name="local")]) as hub:
+        session = hub.session("local")
+        await until(lambda: state(session) is LinkState.LIVE)
+        pieces = session.stream(
+            "files.follow", {"path": str(log)}, asked_by="server.log", what="follow the log"
+        )
+        async with asyncio.timeout(30), contextlib.aclosing(pieces):
+            async for piece in pieces:
+                assert piece
+                break
+        entry = list(hub.journal)[-1]
+        assert (entry.what, entry.result) == ("follow the log", "left")
+        missing = session.stream("selftest.nonsense", {}, asked_by="t", what="try")
+        with pytest.raises(AgentError):
+            await anext(missing)
+        assert list(hub.journal)[-1].result not in ("ok", "left")
 
 
 async def test_two_hosts_over_ssh(ssh_lab: SshLab) -> None:

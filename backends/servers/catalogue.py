@@ -18,6 +18,7 @@ import msgspec
 
 from backends.errors import ConfigError
 from backends.servers.engines import EngineId, Phase
+from backends.servers.phrases import required_text
 
 Kind = Literal["cause", "general", "echo", "symptom", "silent", "stop"]
 CrashOutcome = Literal["crash", "stalled", "stopped"]
@@ -60,7 +61,8 @@ class Cause:
     entry: CauseEntry
     order: int
     """Place in the catalogue; where two causes are found on one line, the first one wins."""
-    patterns: tuple[re.Pattern[str], ...]
+    patterns: tuple[tuple[str, re.Pattern[str]], ...]
+    """Each signature with a text that whatever it matches must contain: quick to rule out."""
     engines: frozenset[EngineId]
     phases: frozenset[Phase]
 
@@ -123,7 +125,9 @@ class Catalogue:
         found: list[Match] = []
         meaningful = False
         for cause in self.causes:
-            for index, pattern in enumerate(cause.patterns):
+            for index, (needed, pattern) in enumerate(cause.patterns):
+                if needed not in lowered:
+                    continue
                 hit = pattern.search(lowered)
                 if hit is None:
                     continue
@@ -263,7 +267,7 @@ def build_catalogue(*sources: Sequence[CauseEntry]) -> Catalogue:
                     entry=entry,
                     order=len(causes),
                     patterns=tuple(
-                        re.compile(signature)
+                        (required_text(signature), re.compile(signature))
                         for signature in (*entry.signatures, *entry.weak_signatures)
                     ),
                     engines=frozenset(entry.engines),

@@ -12,7 +12,7 @@ from backends.servers.judge import LogJudge
 from backends.servers.lines import LogLine, LogReader
 from backends.servers.verdict import Verdict, judge_run
 
-CHUNK_BYTES: Final = 1 << 20
+CHUNK_BYTES: Final = 1 << 18
 _SAMPLE_BYTES: Final = 1 << 19
 
 
@@ -44,17 +44,13 @@ def diagnose_stream(
         catalogue: Known causes.
         engine: Who wrote it, where that is known.
     """
-    chunk = stream.read(CHUNK_BYTES)
+    chunk = stream.read(_SAMPLE_BYTES)
     judge = LogJudge(catalogue, engine or guess_engine(chunk))
     reader = LogReader(updates=False)
     while chunk:
-        for event in reader.feed(chunk):
-            if isinstance(event, LogLine):
-                judge.take(event)
+        judge.take_all(reader.feed(chunk, judge.skim))
         chunk = stream.read(CHUNK_BYTES)
-    for event in reader.finish():
-        if isinstance(event, LogLine):
-            judge.take(event)
+    judge.take_all(reader.finish())
     return judge_run(judge)
 
 

@@ -15,12 +15,14 @@ Only what the log says is judged here; whether the process lives and answers are
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from backends.servers.catalogue import Catalogue, Cause, Context, Match
-from backends.servers.engines import PHASE_ORDER, Engine, EngineGuess, EngineId, Phase, any_match
-from backends.servers.lines import Level, LineUpdate, LogLine, split_prefix
+from backends.servers.engines import PHASE_ORDER, Engine, EngineGuess, EngineId, Phase
+from backends.servers.lines import Event, Level, LineUpdate, LogLine, Skimmed, split_prefix
+from backends.servers.phrases import Phrases, split_alternatives
 from backends.servers.progress import Progress, parse_progress
 from backends.servers.tracebacks import PyException, TracebackReader
 
@@ -141,6 +143,40 @@ class Run:
         self.last_exception = None
 
 
+class _Words:
+    """The patterns of an engine that every line is compared with, made fast."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.banner = Phrases(engine.banner)
+        self.marks = Phrases(mark.pattern for mark in engine.marks)
+        self.ready = Phrases(engine.ready)
+        self.not_ready = Phrases(engine.not_ready)
+        self.fatal = Phrases(engine.fatal)
+        self.served = Phrases(engine.served)
+        self.stop = Phrases(engine.stop.marks)
+        self.advice = Phrases(advice.pattern for advice in engine.advice)
+        self.serving_advice = Phrases(
+            advice.pattern for advice in engine.advice if advice.while_serving
+        )
+        self.skim = _skim_pattern(engine)
+
+
+_USUAL_PREFIX: Final = (
+    rb"(?:\x1b\[[\d;]{0,12}m|\([A-Za-z_][^()\n]{1,80}\) |INFO:\s{2,8}|"
+    rb"INFO \d\d-\d\d \d\d:\d\d:\d\d \[[\w./-]{1,60}:\d+\] |"
+    rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]\n]{0,24}\] |"
+    rb"\d{4}-\d\d-\d\dT[\d:.]{8,18}Z +|INFO [\w:]{1,40}: )*"
+)
+
+
+def _skim_pattern(engine: Engine) -> re.Pattern[bytes] | None:
+    """An engine's routine lines, on bytes and with the prefixes that they usually have."""
+    if engine.routine is None:
+        return None
+    parts = [part.removeprefix("^") for part in split_alternatives(engine.routine.pattern)]
+    return re.compile(_USUAL_PREFIX + b"(?:" + "|".join(parts).encode() + b")")
+
+
 class LogJudge:
     """Takes the lines of a log and keeps the state of its newest run.
 
@@ -154,6 +190,7 @@ class LogJudge:
         self._catalogue = catalogue
         self._guess = EngineGuess(engine)
         self._engine: Engine | None = self._guess.best if engine is not None else None
+        self._words = _Words(self._guess.best)
         self._pending: list[LogLine] = []
         self._tracebacks = TracebackReader()
         self.version: str | None = None
@@ -172,6 +209,16 @@ class LogJudge:
         """The catalogue's cause of that id, if it has one."""
         return self._catalogue.get(cause_id)
 
+    def take_all(self, events: Iterable[Event]) -> None:
+        """Take what a reader gave."""
+        for event in events:
+            if isinstance(event, LogLine):
+                self.take(event)
+            elif isinstance(event, LineUpdate):
+                self.take_update(event)
+            else:
+                self.take_skimmed(event)
+
     def take(self, line: LogLine) -> None:
         """Take the next line."""
         self.lines = line.number
@@ -185,10 +232,28 @@ class LogJudge:
         if self._engine is not None:
             self._bar(update.progress, update.number, update.text, self._engine)
 
+    @property
+    def skim(self) -> re.Pattern[bytes] | None:
+        """Start of lines that need no reading now: what serving prints over and over."""
+        if self._engine is None or not self.run.up or self.run.dead is not None:
+            return None
+        return self._words.skim
+
+    def take_skimmed(self, skimmed: Skimmed) -> None:
+        """Take note of lines that were passed over."""
+        self.run.served += skimmed.count
+        if self.run.causes or self.run.exceptions:
+            for raw in skimmed.last:
+                text = raw.decode("utf-8", "replace")
+                if self._words.served.found_in(split_prefix(text).message):
+                    self.run.forgive()
+                    return
+
     def settle(self) -> None:
         """No better guess of the engine will come: judge the lines that were held back."""
         if self._engine is None:
             self._engine = self._guess.best
+            self._words = _Words(self._engine)
             pending, self._pending = self._pending, []
             for line in pending:
                 self._judge(line, self._engine)
@@ -215,7 +280,7 @@ class LogJudge:
     def _say(self, line: LogLine, engine: Engine) -> None:
         """Judge a line that says something."""
         message = line.message.strip()
-        if self.run.over and any_match(engine.banner, message):
+        if self.run.over and self._words.banner.found_in(message):
             self._new_run(line.number)
         run = self.run
         if self.version is None or not run.over:
@@ -259,6 +324,8 @@ class LogJudge:
 
     def _find_phase(self, line: LogLine, message: str, engine: Engine) -> bool:
         """Enter the phase that a line announces; whether it announces one."""
+        if not self._words.marks.found_in(message):
+            return False
         for mark in engine.marks:
             if mark.pattern.search(message) is None:
                 continue
@@ -299,7 +366,7 @@ class LogJudge:
         run.progress = progress
 
     def _find_ready(self, line: LogLine, message: str, engine: Engine) -> None:
-        if any_match(engine.ready, message) is None:
+        if not self._words.ready.found_in(message):
             return
         run = self.run
         run.forgive()
@@ -313,7 +380,7 @@ class LogJudge:
     def _served(self, line: LogLine, engine: Engine) -> None:
         """A request was carried out: the server lives, and what was complained about is past."""
         run = self.run
-        if any_match(engine.served, line.message) is None:
+        if not self._words.served.found_in(line.message):
             return
         if not run.up and not run.phases and run.dead is None:
             run.serving = Place(line.number, line.text[:400])
@@ -327,6 +394,8 @@ class LogJudge:
     def _find_stop(self, line: LogLine, message: str, engine: Engine) -> None:
         run = self.run
         if run.dead is not None and run.stop_line is None:
+            return
+        if not self._words.stop.found_in(message):
             return
         for index, pattern in enumerate(engine.stop.marks):
             if pattern.search(message) is not None:
@@ -354,12 +423,12 @@ class LogJudge:
         run = self.run
         if line.level in _CALM:
             return
-        if run.ready is not None and any_match(engine.not_ready, message) is not None:
+        if run.ready is not None and self._words.not_ready.found_in(message):
             run.ready = None
             run.dead = run.dead or Place(line.number, line.text[:400])
             while run.phases and run.phases[-1].phase is Phase.READY:
                 run.phases.pop()
-        if run.dead is None and any_match(engine.fatal, message) is not None:
+        if run.dead is None and self._words.fatal.found_in(message):
             run.dead = Place(line.number, line.text[:400])
 
     def _find_cause(
@@ -398,6 +467,9 @@ class LogJudge:
     def _find_advice(self, line: LogLine, message: str, engine: Engine) -> None:
         run = self.run
         serving = run.up
+        words = self._words.serving_advice if serving else self._words.advice
+        if not words.found_in(message):
+            return
         for advice in engine.advice:
             if serving and not advice.while_serving:
                 continue

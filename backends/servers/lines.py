@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from enum import StrEnum
 from typing import Final
 
@@ -72,7 +73,15 @@ class LineUpdate(msgspec.Struct, frozen=True, gc=False):
     progress: Progress
 
 
-Event = LogLine | LineUpdate
+class Skimmed(msgspec.Struct, frozen=True, gc=False):
+    """Lines that were passed over unread, since a pattern calls them routine."""
+
+    count: int
+    last: tuple[bytes, ...]
+    """The newest of them, at most eight."""
+
+
+Event = LogLine | LineUpdate | Skimmed
 
 
 class LogReader:
@@ -96,6 +105,8 @@ class LogReader:
         self._overwritten: list[str] = []
         self._visible = b""
         self._line_cut = False
+        self._skimmed = 0
+        self._skimmed_last: deque[bytes] = deque(maxlen=8)
 
     @property
     def lines(self) -> int:
@@ -107,12 +118,26 @@ class LogReader:
         """Where the unfinished line begins: resume from here with `number=reader.lines`."""
         return self._line_offset
 
-    def feed(self, data: bytes) -> list[Event]:
-        """Take the next bytes and give what they completed."""
+    def feed(self, data: bytes, skim: re.Pattern[bytes] | None = None) -> list[Event]:
+        """Take the next bytes and give what they completed.
+
+        Args:
+            data: The bytes that follow those fed before.
+            skim: Start of lines that need no reading: they are counted and passed over.
+        """
         events: list[Event] = []
         pieces = data.split(b"\n")
         last = len(pieces) - 1
         for index, piece in enumerate(pieces):
+            if skim is not None and 0 < index < last:
+                if skim.match(piece) is not None and b"\r" not in piece[:-1]:
+                    self._skimmed += 1
+                    self._skimmed_last.append(piece)
+                    self._number += 1
+                    self._offset += len(piece) + 1
+                    self._line_offset = self._offset
+                    continue
+                self._tell_skimmed(events)
             if b"\r" in piece:
                 self._rewrite(piece, events)
             else:
@@ -121,7 +146,14 @@ class LogReader:
             if index < last:
                 self._offset += 1
                 events.append(self._end_line(complete=True))
+        self._tell_skimmed(events)
         return events
+
+    def _tell_skimmed(self, events: list[Event]) -> None:
+        if self._skimmed:
+            events.append(Skimmed(self._skimmed, tuple(self._skimmed_last)))
+            self._skimmed = 0
+            self._skimmed_last.clear()
 
     def finish(self) -> list[Event]:
         """The log has ended: give the line that no line feed closed, if there is one."""
@@ -320,7 +352,7 @@ _DIGIT: Final = _forms(
     # srun --label
     r"(?P<source>\d{1,4}): (?=\S)",
 )
-_LETTER: Final = _forms(
+_LEVELLED: Final = _forms(
     # vLLM: INFO 08-02 11:06:19 [model.py:619] ..., older: ... api_server.py:840] ...
     rf"{_WORD} (?P<stamp>\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) "
     r"(?:\[[\w./-]*:\d+\[?\]|[\w./-]+:\d+\])(?: |$)",
@@ -331,19 +363,29 @@ _LETTER: Final = _forms(
     r"(?P<level>[IWEF])(?P<stamp>\d{4} \d\d:\d\d:\d\d\.\d+) +\d+ [^\]\s]{1,200}\] ?",
     # llama.cpp of 2024: INFO [                    main] model loaded | tid="..."
     rf"{_WORD} \[\s*(?P<source>[\w~:]+)\] ",
-    # the journal: Dec 02 09:00:00 host vllm[123]:
+)
+_JOURNAL: Final = _forms(
+    # Dec 02 09:00:00 host vllm[123]:
     r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) [\w.-]+ (?P<source>[\w@.\-:/]+\[\d+\]): ?",
-    # docker compose: vllm-1  | ...
+)
+_COMPOSE: Final = _forms(
+    # vllm-1  | ...
     r"(?P<source>[a-z0-9][\w.-]{0,60}) {1,20}\| ?",
-    # Ollama: time=2025-... level=INFO source=server.go:1 msg="..."
+)
+_OLLAMA: Final = _forms(
+    # time=2025-... level=INFO source=server.go:1 msg="..."
     r"time=\"?(?P<stamp>[\dT:.+\-Z]+)\"? level=" + _WORD + r" (?:source=[\w./]+:\d+ )?",
-)  # fmt: skip
+)
 _RANK: Final = re.compile(r"(?:TP|[Rr]ank[ =]?|RANK |Worker_TP|DP\d+ TP)(\d+)")
 _STARTS: Final[dict[str, tuple[re.Pattern[str], ...]]] = {
     "(": _PAREN,
     "[": _BRACKET,
     **dict.fromkeys("0123456789", _DIGIT),
-    **dict.fromkeys("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", _LETTER),
+    **dict.fromkeys("abcdefghijklmnopqrsuvwxyz", _COMPOSE),
+    "t": _OLLAMA + _COMPOSE,
+    **dict.fromkeys("JMASO", _JOURNAL),
+    **dict.fromkeys("FND", _LEVELLED + _JOURNAL),
+    **dict.fromkeys("TIWEC", _LEVELLED),
 }
 
 

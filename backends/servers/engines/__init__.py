@@ -25,7 +25,6 @@ from backends.servers.engines.base import (
     Mark,
     Option,
     Phase,
-    any_match,
 )
 
 __all__ = [
@@ -39,7 +38,6 @@ __all__ = [
     "Mark",
     "Option",
     "Phase",
-    "any_match",
 ]
 
 ENGINES: Final[Mapping[EngineId, Engine]] = MappingProxyType(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -183,15 +183,6 @@ def option(name: str, *spellings: str, default: str | None = None) -> Option:
     """An option; `--name-with-dashes` is always one of its spellings."""
     dashed = "--" + name.replace("_", "-")
     return Option(name, tuple(dict.fromkeys((dashed, *spellings))), default)
-
-
-def any_match(patterns: Iterable[re.Pattern[str]], text: str) -> re.Match[str] | None:
-    """The first of `patterns` that is found in `text`."""
-    for pattern in patterns:
-        found = pattern.search(text)
-        if found is not None:
-            return found
-    return None
 
 
 UVICORN_STARTUP: Final = r"^Application startup complete\."

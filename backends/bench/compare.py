@@ -99,6 +99,14 @@ class Comparison:
         speed = ratio if self.overall.metric.higher_is_better else 1 / ratio
         return 1 - speed
 
+    def could_be_slower_by(self, share: float) -> bool:
+        """Whether the interval leaves room for B being slower overall by `share`."""
+        estimate = self.overall.estimate
+        if estimate is None:
+            return True
+        worst = estimate.low if self.overall.metric.higher_is_better else 1 / estimate.high
+        return worst <= 1 - share
+
 
 def compare(
     a: RunResult,

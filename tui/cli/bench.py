@@ -18,9 +18,19 @@ from backends.bench.plan import Closed, Open, Plan, Trace
 from backends.bench.preflight import refuses
 from backends.bench.process import LocalGenerator
 from backends.bench.results import RunResult, RunStatus, Severity, to_json
-from backends.bench.runner import Event, Noticed, Prepared, Progress, Run, prepare_run
+from backends.bench.runner import (
+    Event,
+    Noticed,
+    Prepared,
+    Progress,
+    Run,
+    prepare_run,
+    record_file,
+)
 from backends.errors import RoomError, UsageError
 from backends.storage.atomic import write_bytes
+from backends.storage.history import History
+from backends.storage.keep import keep_run
 from tui.cli import bench_table
 
 EXIT_BROKEN = 1
@@ -110,7 +120,7 @@ async def _bench(arguments: argparse.Namespace, plan: Plan, server: endpoint.End
     if arguments.json:
         sys.stdout.write(to_json(result).decode() + "\n")
     else:
-        console.end(result, folder)
+        console.end(result)
     return exit_status(result)
 
 
@@ -169,7 +179,7 @@ class Console:
                 print(bench_table.UNITS)
             print(bench_table.step_line(event.result), flush=True)
 
-    def end(self, result: RunResult, folder: Path) -> None:
+    def end(self, result: RunResult) -> None:
         """What stands below the table."""
         self._clear()
         print()
@@ -177,7 +187,7 @@ class Console:
             print(line)
         if result.error:
             print(f"{result.status}: {result.error}")
-        print(f"run {result.run_id}, kept in {folder}")
+        print(f"run {result.run_id}; gpuroom bench show, compare, export have it")
 
     def _progress(self, progress: Progress) -> None:
         if self._quiet:
@@ -261,6 +271,13 @@ def _list_plans(as_json: bool) -> int:
 
 
 def _keep(result: RunResult, folder: Path) -> None:
+    """Into the history; beside it as a file where that cannot be written."""
+    try:
+        with History.at_home() as history:
+            keep_run(history, result, record_file(folder, result.run_id))
+        return
+    except (OSError, RoomError) as error:
+        print(f"warning: the history cannot be written: {error}", file=sys.stderr)
     try:
         write_bytes(folder / f"{result.run_id}.json", to_json(result))
     except (OSError, RoomError) as error:

@@ -1,0 +1,124 @@
+"""Results of `vllm bench serve --save-result` (with `--save-detailed` also of each request).
+
+Its words: TTFT includes connecting on a cold pool; TPOT as here; ITL are gaps between events, so
+they become `gap_s`; throughput is over the whole run, ramp and drain included.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from backends.bench.importers.common import (
+    Object,
+    Request,
+    blocks_of,
+    entry,
+    load_of,
+    number,
+    numbers,
+    run_of,
+    summary_from,
+    summary_of,
+    throughput,
+    whole,
+    word,
+)
+from backends.bench.results import RunResult, StepResult, Summary, Target
+
+HARNESS = "vllm bench serve"
+
+
+def recognises(value: Object) -> bool:
+    """Whether a JSON object is such a result."""
+    return {"total_token_throughput", "output_throughput", "completed"} <= value.keys()
+
+
+def read(values: list[Object], raw: bytes, name: str) -> RunResult:
+    """Read one result or several, one step each."""
+    first = values[0]
+    steps = [_step(value, index) for index, value in enumerate(values)]
+    workload = {
+        key: first.get(key)
+        for key in ("num_prompts", "dataset_name", "random_input_len", "random_output_len", "seed")
+    } | {"input": whole(first, "total_input_tokens"), "requests": whole(first, "completed")}
+    target = Target(
+        url=word(first, "base_url") or "unknown",
+        engine=word(first, "backend") or word(first, "endpoint_type") or "unknown",
+        model=word(first, "model_id"),
+    )
+    return run_of(HARNESS, steps, workload, target, _date(word(first, "date")), raw, name)
+
+
+def _date(text: str | None) -> datetime | None:
+    try:
+        return datetime.strptime(text or "", "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _step(value: Object, index: int) -> StepResult:
+    duration = number(value, "duration") or 0.0
+    completed = whole(value, "completed")
+    failed = whole(value, "failed")
+    rate = number(value, "request_rate")  # "inf", a string, where all are sent at once
+    label, concurrency, rate = load_of(number(value, "max_concurrency"), rate)
+    requests = _requests(value)
+    lengths = [length for length in numbers(value, "output_lens") if length > 0]
+    inputs = numbers(value, "input_lens")
+    return StepResult(
+        index=index,
+        repetition=0,
+        label=label,
+        load={"tool": HARNESS, "concurrency": concurrency, "rate_per_s": rate},
+        concurrency=concurrency,
+        rate_per_s=rate,
+        start_s=0.0,
+        end_s=duration,
+        sent=completed + failed,
+        succeeded=completed,
+        failed=failed,
+        failures={"http": failed} if failed else {},
+        max_in_flight=whole(value, "max_concurrent_requests"),
+        whole=throughput(
+            duration, completed, whole(value, "total_input_tokens"),
+            whole(value, "total_output_tokens"),
+        ),
+        ttft_s=_summary(value, "ttft", completed),
+        tpot_s=_summary(value, "tpot", completed),
+        gap_s=_summary(value, "itl", 0),
+        e2e_s=_summary(value, "e2el", completed) or summary_of(r.e2e_s for r in requests),
+        output_length=summary_of(lengths),
+        input_length=summary_of(inputs),
+        blocks=blocks_of(requests),
+    )  # fmt: skip
+
+
+def _summary(value: Object, name: str, count: int) -> Summary | None:
+    figures = {
+        "mean": number(value, f"mean_{name}_ms"),
+        "stdev": number(value, f"std_{name}_ms"),
+        "p50": number(value, f"median_{name}_ms"),
+        **{p: number(value, f"{p}_{name}_ms") for p in ("p90", "p95", "p99")},
+    }
+    return summary_from(count, 0.001, figures)
+
+
+def _requests(value: Object) -> list[Request]:
+    """Each successful request, where `--save-detailed` has listed them."""
+    starts, ttfts = numbers(value, "start_times"), numbers(value, "ttfts")
+    inputs, outputs = numbers(value, "input_lens"), numbers(value, "output_lens")
+    gaps = entry(value, "itls")
+    if not isinstance(gaps, list) or not starts:
+        return []
+    if len({len(starts), len(ttfts), len(inputs), len(outputs), len(gaps)}) != 1:
+        return []
+    begin = min(starts)
+    out: list[Request] = []
+    for start, ttft, tokens_in, tokens_out, own in zip(
+        starts, ttfts, inputs, outputs, gaps, strict=True
+    ):
+        between = numbers({"gaps": own}, "gaps")
+        if tokens_out > 0 and ttft > 0:
+            total = ttft + sum(between)
+            out.append(Request(start - begin, ttft, total, int(tokens_in), int(tokens_out)))
+    return out

@@ -1,0 +1,215 @@
+"""The commands about earlier runs, on a history of their own."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from backends.bench.results import Finding, Severity, from_json, to_json
+from backends.storage.history import History
+from backends.storage.keep import keep_run
+from backends.storage.samples import read_lines
+from tests.bench_data import other_tools
+from tests.bench_data.runs import run
+from tui.cli.main import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def stored(own_home: Path) -> None:
+    """Three runs: equal, equal, 10 % slower."""
+    with History.at_home() as history:
+        for one in (run(1), run(2), run(3, speed=0.9)):
+            history.save(one)
+
+
+def call(capsys: Capture, *arguments: str, status: int = 0) -> str:
+    assert main(["bench", *arguments]) == status
+    captured = capsys.readouterr()
+    return captured.out if status == 0 else captured.out + captured.err
+
+
+def test_list(capsys: Capture) -> None:
+    text = call(capsys, "list")
+    ids = [run(n).run_id for n in (3, 2, 1)]
+    assert [line.split()[0] for line in text.splitlines()[1:]] == ids
+    rows = json.loads(call(capsys, "list", "--json", "--limit", "2"))
+    assert [row["run_id"] for row in rows] == ids[:2]
+    assert rows[0]["gpus"] == "8 x NVIDIA H200"
+    assert "no runs" in call(capsys, "list", "nothing-like-that")
+
+
+def test_show(capsys: Capture) -> None:
+    text = call(capsys, "show")
+    assert run(3).run_id in text
+    assert "host: gpu01" in text
+    assert "64 streams" in text
+    assert from_json(call(capsys, "show", "last~2", "--json")) == run(1)
+    assert call(capsys, "show", "--plan") == "name = 'sweep'\n"
+    assert "No run" in call(capsys, "show", "nothing", status=2)
+
+
+def test_show_says_what_was_not_asked_for(capsys: Capture, own_home: Path) -> None:
+    environment = msgspec.structs.replace(
+        run(1).environment,
+        asked_config={"ep_size": "1"},
+        effective_config={"ep_size": "8"},
+        changed_files=("sglang/srt/a.py (changed, sglang)",),
+    )
+    with History.at_home() as history:
+        history.save(msgspec.structs.replace(run(4), environment=environment))
+    text = call(capsys, "show")
+    assert "asked for ep_size 1, runs with 8" in text
+    assert "sglang/srt/a.py" in text
+
+
+def test_compare_says_the_word(capsys: Capture) -> None:
+    assert "no difference shown" in call(capsys, "compare", "last~2", "last~1").lower()
+    text = call(capsys, "compare", "last~2", "last")
+    assert "B is SLOWER: output tok/s over all steps -1" in text
+    assert "time per output token" in text
+    first, second = json.loads(call(capsys, "compare", "last~2", "last~1", "last", "--json"))
+    assert (first["word"], second["word"]) == ("no difference shown", "slower")
+    assert second["overall"]["change"] == pytest.approx(-0.1, abs=0.01)
+    assert second["overall"]["change_low"] < second["overall"]["change"]
+    assert "# " in call(capsys, "compare", "last~2", "last", "--markdown")
+
+
+@pytest.mark.parametrize(
+    ("b", "options", "status"),
+    [
+        ("last~1", ["--fail-if-slower", "3%"], 0),
+        ("last~1", ["--fail-if-slower", "3%", "--strict"], 0),
+        ("last", ["--fail-if-slower", "3%"], 10),
+        ("last", ["--fail-if-slower", "0.2"], 0),
+        ("last", ["--fail-if-slower", "9.9%", "--strict"], 11),
+        ("last", [], 0),
+    ],
+)
+def test_exit_status_for_automation(
+    capsys: Capture, b: str, options: list[str], status: int
+) -> None:
+    # A limit just beyond what was measured cannot be ruled out by its interval.
+    if status == 11:
+        measured = json.loads(call(capsys, "compare", "last~2", b, "--json"))[0]["overall"]
+        options = ["--fail-if-slower", str(-measured["change"] + 0.001), "--strict"]
+    assert main(["bench", "compare", "last~2", b, *options]) == status
+
+
+def test_not_comparable_has_its_own_status(capsys: Capture, own_home: Path) -> None:
+    other = msgspec.structs.replace(
+        run(5), client=msgspec.structs.replace(run(5).client, where="tunnel")
+    )
+    with History.at_home() as history:
+        history.save(other)
+    text = call(capsys, "compare", "last~3", "last")
+    assert "place of the client: host / tunnel" in text
+    call(capsys, "compare", "last~3", "last", "--fail-if-slower", "3%", status=12)
+
+
+def test_one_run_is_compared_with_its_baseline(capsys: Capture) -> None:
+    assert "no baseline is pinned" in call(capsys, "compare", "last", status=2)
+    call(capsys, "baseline", "last~2")
+    assert f"A {run(1).run_id}" in call(capsys, "compare", "last")
+    call(capsys, "compare", "last", "--fail-if-slower", "3%", status=10)
+
+
+def test_baselines(capsys: Capture) -> None:
+    call(capsys, "baseline", "last~1")
+    pinned = json.loads(call(capsys, "baseline", "--json"))
+    assert pinned == [{"profile": "glm5", "plan": "sweep", "run_id": run(2).run_id}]
+    assert "BASELINE" in call(capsys, "list")
+    call(capsys, "baseline", "last~1", "--remove")
+    assert "is no baseline" in call(capsys, "baseline", "last~1", "--remove", status=2)
+
+
+def test_tags_and_notes(capsys: Capture) -> None:
+    call(capsys, "tag", "last", "golden", "h200", "--note", "after the reboot")
+    assert run(3).run_id in call(capsys, "show", "tag:golden")
+    assert "after the reboot" in call(capsys, "show")
+    assert "golden, h200, 1 note" in call(capsys, "list")
+    assert "tags: h200" in call(capsys, "tag", "last", "golden", "--remove")
+
+
+def test_export(capsys: Capture, tmp_path: Path) -> None:
+    assert from_json(call(capsys, "export", "last")) == run(3, speed=0.9)
+    rows = list(csv.DictReader(io.StringIO(call(capsys, "export", "last", "last~1",
+                                                "--format", "csv"))))  # fmt: skip
+    assert len(rows) == 4
+    assert rows[0]["load"] == "1 streams"
+    assert float(rows[0]["output_tokens_per_s"]) == pytest.approx(45, rel=0.05)
+    assert rows[0]["joules_per_output_token"] == ""
+    text = call(capsys, "export", "last", "--format", "markdown")
+    assert text.startswith("# Benchmark")
+    assert "| 64 streams |" in text
+    call(capsys, "export", "last", "--output", str(tmp_path / "x.json"))
+    assert from_json((tmp_path / "x.json").read_bytes()) == run(3, speed=0.9)
+    assert "one run at a time" in call(capsys, "export", "last", "last~1", status=2)
+
+
+def test_formulas_and_markup_of_strangers_stay_text(capsys: Capture, own_home: Path) -> None:
+    target = msgspec.structs.replace(run(4).target, model="=HYPERLINK(1)", engine="<b>|x")
+    findings = (Finding(key="x", severity=Severity.WARNING, text="a | b"),)
+    with History.at_home() as history:
+        history.save(msgspec.structs.replace(run(4), target=target, findings=findings))
+    assert "'=HYPERLINK(1)" in call(capsys, "export", "last", "--format", "csv")
+    text = call(capsys, "export", "last", "--format", "markdown")
+    assert r"\<b\>\|x" in text
+    assert r"a \| b" in text
+
+
+def test_samples_are_kept_and_exported(capsys: Capture, own_home: Path, tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    records.write_bytes(b'{"id":1}\n{"id":2}\n{"id":')
+    with History.at_home() as history:
+        keep_run(history, run(1), records)
+        assert list(read_lines(history.samples_of(run(1).run_id))) == [b'{"id":1}', b'{"id":2}']
+        keep_run(history, run(1), records)
+    assert not records.exists()
+    assert call(capsys, "export", "last~2", "--format", "samples") == '{"id":1}\n{"id":2}\n'
+    assert "no samples" in call(capsys, "export", "last", "--format", "samples", status=2)
+
+
+def test_import(capsys: Capture, tmp_path: Path) -> None:
+    files = []
+    for name in ("vllm", "sglang", "guidellm", "aiperf"):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(getattr(other_tools, name)()))
+        files.append(str(path))
+    own = tmp_path / "own.json"
+    own.write_bytes(to_json(run(9)))
+    ids = json.loads(call(capsys, "import", *files, str(own), "--tag", "other", "--json"))
+    assert len(set(ids)) == 5
+    assert ids[-1] == run(9).run_id
+    assert len(json.loads(call(capsys, "list", "--tag", "other", "--json"))) == 5
+    assert "by guidellm" in call(capsys, "list", "--tag", "other")
+    for run_id in ids:
+        assert "output" in call(capsys, "show", run_id)
+    bad = tmp_path / "bad.json"
+    bad.write_text("{}")
+    assert "No result of a known tool" in call(capsys, "import", str(own), str(bad), status=2)
+
+
+def test_files_can_be_compared_without_importing(capsys: Capture, tmp_path: Path) -> None:
+    for name, number in (("a", 1), ("b", 2)):
+        (tmp_path / f"{name}.json").write_bytes(to_json(run(number)))
+    text = call(capsys, "compare", str(tmp_path / "a.json"), str(tmp_path / "b.json"))
+    assert "no difference shown" in text.lower()
+
+
+def test_delete_asks_first(capsys: Capture) -> None:
+    assert "--yes" in call(capsys, "delete", "last", status=2)
+    call(capsys, "delete", "last", "--yes")
+    assert len(json.loads(call(capsys, "list", "--json"))) == 2
+
+
+@pytest.mark.parametrize("text", ["0", "100%", "-3%", "x", "nan", ""])
+def test_a_share_that_is_none(text: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "compare", "a", "b", "--fail-if-slower", text])

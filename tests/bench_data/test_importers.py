@@ -1,0 +1,155 @@
+"""Results of other tools become result documents, with their own definitions kept apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backends.bench.compare import Word, compare
+from backends.bench.importers import ImportFailed, read_result, read_result_file
+from backends.bench.results import RunResult, to_json
+from tests.bench_data import other_tools
+from tests.bench_data.runs import run
+
+
+def read(value: object, name: str = "x") -> RunResult:
+    return read_result(json.dumps(value).encode(), name)
+
+
+def test_our_own_documents_come_back_as_they_were() -> None:
+    assert read_result(to_json(run(1)), "x") == run(1)
+
+
+def test_vllm() -> None:
+    result = read(other_tools.vllm())
+    (step,) = result.steps
+    assert (result.harness, result.target.model) == ("vllm bench serve", "GLM-5")
+    assert (step.label, step.sent, step.succeeded, step.failed) == ("4 streams", 8, 7, 1)
+    assert step.whole is not None
+    assert step.whole.output_tokens_per_s == pytest.approx(63)
+    assert step.whole.total_tokens_per_s == pytest.approx(133)
+    assert step.steady is None
+    assert step.ttft_s is not None
+    assert (step.ttft_s.mean, step.ttft_s.p50, step.ttft_s.p99) == pytest.approx((0.12, 0.1, 0.18))
+    # Its ITL is the gap between events.
+    assert step.itl_s is None
+    assert step.gap_s is not None
+    assert step.e2e_s is None
+    assert step.blocks == ()
+    assert result.started_utc.year == 2026
+
+
+def test_vllm_with_each_request_has_blocks_without_ramp_and_drain() -> None:
+    (step,) = read(other_tools.vllm_detailed()).steps
+    assert 2 <= len(step.blocks) <= 20
+    rates = [b.output_tokens / (b.end_s - b.start_s) for b in step.blocks]
+    assert rates == pytest.approx([40.0] * len(rates), rel=0.1)
+    assert step.blocks[0].ttft_s == pytest.approx(0.1)
+    assert step.blocks[0].tpot_s == pytest.approx(0.1)
+    assert step.e2e_s is not None
+    assert step.e2e_s.mean == pytest.approx(1.0)
+
+
+def test_sglang_lines_are_steps_and_repetitions() -> None:
+    lines = [other_tools.sglang(), other_tools.sglang(max_concurrency=64), other_tools.sglang()]
+    raw = "\n".join(map(json.dumps, lines)).encode()
+    result = read_result(raw, "online")
+    assert [(s.label, s.index, s.repetition) for s in result.steps] == [
+        ("16 streams", 0, 0), ("64 streams", 1, 0), ("16 streams", 0, 1),
+    ]  # fmt: skip
+    assert result.plan.name == "online"
+    step = result.steps[0]
+    assert step.e2e_s is not None
+    assert step.e2e_s.mean == pytest.approx(5.0)
+    assert step.token_source is None
+
+
+def test_a_rate_makes_an_open_loop() -> None:
+    (step,) = read(other_tools.sglang(request_rate=8.0)).steps
+    assert (step.label, step.rate_per_s, step.concurrency) == ("8/s", 8.0, None)
+
+
+def test_guidellm() -> None:
+    result = read(other_tools.guidellm())
+    assert [step.label for step in result.steps] == ["1 stream", "64 streams"]
+    step = result.steps[1]
+    assert (step.sent, step.succeeded, step.failed, step.cancelled) == (53, 50, 2, 1)
+    # Its ITL is our TPOT; its TPOT has the first token in it and is left out.
+    assert step.tpot_s is not None
+    assert step.tpot_s.mean == pytest.approx(0.020)
+    assert step.e2e_s is not None
+    assert (step.e2e_s.mean, step.e2e_s.p99) == pytest.approx((2.5, 3.75))
+    assert step.whole is not None
+    assert step.whole.output_tokens_per_s == pytest.approx(128 * 50 / 30)
+
+
+def test_aiperf() -> None:
+    result = read(other_tools.aiperf())
+    (step,) = result.steps
+    assert (step.label, step.sent, step.failed) == ("100 streams", 203, 3)
+    assert step.tpot_s is not None
+    assert step.tpot_s.mean == pytest.approx(0.052)
+    assert step.ttft_s is not None
+    assert step.ttft_s.p99 == pytest.approx(2.25)
+    assert step.whole is not None
+    assert step.whole.output_tokens_per_s == pytest.approx(19400 / 15)
+    assert result.target.url == "localhost:9000"
+
+
+def test_importing_twice_gives_one_run() -> None:
+    assert read(other_tools.vllm()).run_id == read(other_tools.vllm()).run_id
+    assert read(other_tools.vllm()).run_id != read(other_tools.vllm(completed=6)).run_id
+
+
+def test_equal_settings_are_comparable_and_others_are_not() -> None:
+    a, b = read(other_tools.vllm_detailed()), read(other_tools.vllm_detailed())
+    assert compare(a, b).word is Word.NO_DIFFERENCE
+    assert compare(a, read(other_tools.guidellm())).word is Word.NOT_COMPARABLE
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"hello", b"[]", b"[1]", b"{}", b'{"a": 1}', b"[" * 100_000, b'{"benchmarks": []}',
+     b'{"run_id": "x", "schema": 1}', b'{"run_id": "x", "schema": 99}', b"\xff\xfe"],
+)  # fmt: skip
+def test_what_is_no_result_is_refused(raw: bytes) -> None:
+    with pytest.raises(ImportFailed):
+        read_result(raw, "x", "file.json")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ImportFailed) as caught:
+        read_result_file(tmp_path / "none.json")
+    assert "none.json" in caught.value.detail
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(
+        [other_tools.vllm_detailed(8), other_tools.sglang(), other_tools.guidellm(),
+         other_tools.aiperf()]
+    ),
+    st.data(),
+)  # fmt: skip
+def test_any_values_are_read_or_refused(original: dict[str, object], data: st.DataObject) -> None:
+    broken = dict(original)
+    for key in data.draw(st.lists(st.sampled_from(sorted(original)), max_size=4)):
+        broken[key] = data.draw(json_values)
+    try:
+        result = read_result(json.dumps(broken).encode(), "x")
+    except ImportFailed:
+        return
+    assert read_result(to_json(result), "x") == result
+    assert msgspec.json.encode(result)

@@ -1,0 +1,53 @@
+"""`gpuroom bench export RUN`: a run for other programs: JSON, CSV, Markdown, its samples."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tui.cli.bench_history import NAMES, find_run, open_history
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.epilog = NAMES
+    parser.add_argument("names", nargs="+", metavar="RUN")
+    parser.add_argument(
+        "--format",
+        choices=("json", "csv", "markdown", "samples"),
+        default="json",
+        help="json: the document; csv: a line a step; markdown; samples: a JSON line a request",
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="instead of stdout")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry the command out."""
+    from backends.bench.export import to_csv, to_markdown
+    from backends.bench.results import to_json
+    from backends.errors import UsageError
+    from backends.storage.atomic import write_bytes
+    from backends.storage.samples import read_lines
+
+    if arguments.format in ("json", "samples") and len(arguments.names) > 1:
+        raise UsageError(f"--format {arguments.format} takes one run at a time")
+    with open_history() as history:
+        if arguments.format == "samples":
+            path = history.samples_of(history.resolve(arguments.names[0]))
+            if not path.exists():
+                raise UsageError("The run has no samples here", str(path))
+            data = b"".join(line + b"\n" for line in read_lines(path))
+        else:
+            runs = [find_run(history, name) for name in arguments.names]
+            if arguments.format == "json":
+                data = to_json(runs[0]) + b"\n"
+            elif arguments.format == "csv":
+                data = to_csv(runs).encode()
+            else:
+                data = "\n".join(to_markdown(one) for one in runs).encode()
+    if arguments.output:
+        write_bytes(arguments.output, data, 0o644)
+    else:
+        sys.stdout.write(data.decode())
+    return 0

@@ -1,0 +1,69 @@
+"""What the commands about earlier runs share: the history, and what a run's name means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from backends.bench.results import RunResult
+    from backends.storage.history import History
+
+NAMES = (
+    "RUN is an id or its beginning, `last`, `last~1`, `tag:NAME`, or a file: gpuroom's own JSON, "
+    "or that of vllm bench serve, sglang.bench_serving, guidellm, aiperf"
+)
+
+
+def open_history() -> History:
+    """The user's history."""
+    from backends.storage.history import History
+
+    return History.at_home()
+
+
+def find_run(history: History, name: str) -> RunResult:
+    """The run that `name` means, from the history or from a file.
+
+    Raises:
+        RunNotFound: None, or several.
+        ImportFailed: The file is no result.
+    """
+    path = Path(name)
+    if path.suffix in (".json", ".jsonl") or "/" in name:
+        from backends.bench.importers import read_result_file
+
+        return read_result_file(path)
+    return history.load(history.resolve(name))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Columns as wide as they must be; those in `right` end flush."""
+    lines = [list(header), *map(list, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(widths[i]) if i in right else cell.ljust(widths[i])
+            for i, cell in enumerate(line)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def share(text: str) -> float:
+    """Read `3%`, `3 %` or `0.03`.
+
+    Raises:
+        ValueError: Neither, or not between 0 and 1.
+    """
+    stripped = text.strip()
+    value = float(stripped[:-1]) / 100 if stripped.endswith("%") else float(stripped)
+    if not 0 < value < 1:
+        raise ValueError(text)
+    return value
+
+
+def figure(value: float | None, digits: int = 1, scale: float = 1.0) -> str:
+    """A number, or a dash where it is absent."""
+    return "-" if value is None else f"{value * scale:,.{digits}f}"

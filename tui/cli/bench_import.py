@@ -1,0 +1,39 @@
+"""`gpuroom bench import FILE`: results of other tools, or of another gpuroom, into the history."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from tui.cli.bench_history import open_history
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.epilog = (
+        "Known: gpuroom's own JSON, vllm bench serve --save-result, sglang.bench_serving "
+        "--output-file, guidellm's benchmarks.json, aiperf's profile_export_aiperf.json."
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("--tag", action="append", default=[], help="tag what is imported")
+    parser.add_argument("--json", action="store_true", help="print an array of ids")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry the command out."""
+    from backends.bench.importers import read_result_file
+
+    # All are read before any is stored: a bad file leaves the history as it was.
+    runs = [read_result_file(path) for path in arguments.files]
+    with open_history() as history:
+        for result in runs:
+            history.save(result)
+            if arguments.tag:
+                history.tag(result.run_id, arguments.tag)
+    if arguments.json:
+        print(json.dumps([result.run_id for result in runs]))
+    else:
+        for result in runs:
+            print(f"{result.run_id}  {result.harness}, {len(result.steps)} steps")
+    return 0

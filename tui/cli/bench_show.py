@@ -1,0 +1,78 @@
+"""`gpuroom bench show RUN`: what a run measured, and all that produced it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tui.cli.bench_history import NAMES, find_run, open_history
+
+if TYPE_CHECKING:
+    from backends.bench.results import RunResult
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.epilog = NAMES
+    parser.add_argument("name", nargs="?", default="last", metavar="RUN", help="default: last")
+    parser.add_argument("--plan", action="store_true", help="the plan, as it was run")
+    parser.add_argument("--json", action="store_true", help="the whole document")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry the command out."""
+    from backends.bench.results import to_json
+    from tui.cli import bench_table
+
+    with open_history() as history:
+        result = find_run(history, arguments.name)
+        notes = history.notes(result.run_id)
+        samples = history.samples_of(result.run_id)
+        baseline = history.baseline_of(result)
+    if arguments.json:
+        sys.stdout.write(to_json(result).decode() + "\n")
+        return 0
+    if arguments.plan:
+        print(result.plan.toml.rstrip())
+        return 0
+    print(f"run {result.run_id}, {result.started_utc:%Y-%m-%d %H:%M} UTC, {result.status.value}")
+    for line in _produced_by(result):
+        print(f"  {line}")
+    print()
+    print(bench_table.HEADER)
+    print(bench_table.UNITS)
+    for step in result.steps:
+        print(bench_table.step_line(step))
+    print()
+    for line in bench_table.footer(result):
+        print(line)
+    for note in notes:
+        print(f"note, {note.written_utc.astimezone():%Y-%m-%d %H:%M}: {note.text}")
+    if samples.exists():
+        print(f"samples: {samples}")
+    if baseline and baseline != result.run_id:
+        print(f"baseline: {baseline}; `gpuroom bench compare {result.run_id}` compares with it")
+    return 0
+
+
+def _produced_by(result: RunResult) -> Iterator[str]:
+    environment, target = result.environment, result.target
+    for label, value in (
+        ("host", environment.host),
+        ("profile", target.profile),
+        ("kernel", environment.kernel),
+        ("driver", environment.driver),
+        ("GPUs", ", ".join(str(gpu.get("name") or "?") for gpu in environment.gpus)),
+        ("versions", ", ".join(f"{k} {v}" for k, v in environment.versions.items())),
+        ("changed files", ", ".join(environment.changed_files)),
+        ("command line", " ".join(environment.server_argv)),
+        ("measured with", "" if result.harness == "gpuroom" else result.harness),
+    ):
+        if value:
+            yield f"{label}: {value}"
+    for key, asked in environment.asked_config.items():
+        effective = environment.effective_config.get(key)
+        if effective is not None and effective != asked:
+            yield f"asked for {key} {asked}, runs with {effective}"

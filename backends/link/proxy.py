@@ -10,6 +10,8 @@ import socket
 
 from backends.link.local import STDERR_BYTES, tail_text
 
+_LAST_WORDS_S = 1.0
+
 
 class ProxyProcess:
     """The running program; its standard error is kept for error messages, not shown."""
@@ -54,8 +56,11 @@ class ProxyProcess:
             self._stderr += chunk
             del self._stderr[:-STDERR_BYTES]
 
-    def stderr_tail(self) -> str:
-        """What it said, at most 8 kB."""
+    async def last_words(self) -> str:
+        """What it said, at most 8 kB; one that is about to end is let finish."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await asyncio.shield(self._drain)
         return tail_text(self._stderr)
 
     async def close(self) -> None:

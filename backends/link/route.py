@@ -220,7 +220,7 @@ class Way:
                 )
                 if no_key_in_common and known.trusted:
                     raise failures.host_key_changed(label, None, known) from error
-                said = "; ".join(filter(None, (p.stderr_tail() for p in self._proxies)))
+                said = await self._proxies[-1].last_words() if self._proxies else ""
                 raise failures.login_failed(
                     label, hop.address, hop.port, hop.user, error, client, identities, said
                 ) from error

@@ -17,27 +17,6 @@ from backends.bench.plan import Plan
 from backends.bench.prompts import Requests
 from backends.bench.steps import StepSpec, length_for_generator
 
-MODULES: Final = (
-    "__init__",
-    "http1",
-    "sse",
-    "answers",
-    "workload",
-    "arrivals",
-    "exchange",
-    "connection",
-    "lag",
-    "poller",
-    "control",
-    "counters",
-    "supply",
-    "steady",
-    "worker",
-    "coordinator",
-    "__main__",
-)
-"""Every module of the generator, each behind those that it imports."""
-
 STUB: Final = (
     "import os,sys,zlib\n"
     "n=int(sys.argv[1]);b=b''\n"
@@ -50,28 +29,34 @@ STUB: Final = (
 """`python3 -c STUB SIZE` reads SIZE bytes of payload from standard input and runs them."""
 
 _LOADER: Final = """
-import sys, types
-for name, text in SOURCES:
-    full = "generator" if name == "__init__" else "generator." + name
-    module = types.ModuleType(full)
-    module.__package__ = "generator"
-    module.__file__ = "<%s>" % full
-    if name == "__init__":
-        module.__path__ = []
-    else:
-        setattr(sys.modules["generator"], name, module)
-    sys.modules[full] = module
-    exec(compile(text, module.__file__, "exec"), module.__dict__)
-sys.exit(sys.modules["generator.__main__"].main())
+import sys
+from importlib.machinery import ModuleSpec
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name in SOURCES:
+            return ModuleSpec(name, self, origin="<%s>" % name, is_package=name == "generator")
+    def create_module(self, spec):
+        return None
+    def exec_module(self, module):
+        name = module.__name__
+        exec(compile(SOURCES[name], "<%s>" % name, "exec"), module.__dict__)
+sys.meta_path.insert(0, Finder())
+from generator.__main__ import main
+sys.exit(main())
 """
 
 
 @functools.cache
 def payload() -> bytes:
     """The generator, compressed: what STUB reads."""
-    folder = resources.files("backends.bench.generator")
-    sources = [(name, folder.joinpath(f"{name}.py").read_text("utf-8")) for name in MODULES]
-    return zlib.compress(f"SOURCES = {sources!r}\n{_LOADER}".encode(), 9)
+    sources = {}
+    for file in resources.files("backends.bench.generator").iterdir():
+        if file.name.endswith(".py"):
+            stem = file.name.removesuffix(".py")
+            name = "generator" if stem == "__init__" else f"generator.{stem}"
+            sources[name] = file.read_text("utf-8")
+    ordered = dict(sorted(sources.items()))
+    return zlib.compress(f"SOURCES = {ordered!r}\n{_LOADER}".encode(), 9)
 
 
 def argv(python: str) -> list[str]:

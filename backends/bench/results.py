@@ -385,6 +385,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """Sortable by time and unique."""
     started_utc: datetime
     ended_utc: datetime | None = None
+    epoch_unix_s: float | None = None
+    """Second 0 of every time in the run, on the system clock of where the load came from."""
     status: RunStatus
     harness: str = "gpuroom"
     """Which tool measured: `gpuroom`, or the other harness whose output this was made from."""

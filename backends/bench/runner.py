@@ -508,6 +508,7 @@ class Run:
             run_id=self.run_id,
             started_utc=started,
             ended_utc=datetime.now(UTC),
+            epoch_unix_s=_maybe(self._begin.get("epoch_unix_s")),
             status=status,
             plan=PlanEcho(
                 name=prepared.plan.name,

@@ -1,9 +1,8 @@
-"""One non-blocking connection to the server, plain or TLS."""
+"""One non-blocking connection to the server; `tls` has the encrypted kind."""
 
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
 import time
 
@@ -26,6 +25,8 @@ def now_ns() -> int:
 class Connection:
     """A socket and where it stands.
 
+    What would have to wait raises BlockingIOError.
+
     Attributes:
         fd: Its descriptor, the key in the event loop.
         state: CONNECTING, HANDSHAKE or READY.
@@ -41,6 +42,8 @@ class Connection:
             aside for it.
     """
 
+    buffers = False
+
     __slots__ = (
         "_out",
         "_stamps",
@@ -55,39 +58,21 @@ class Connection:
         "slot",
         "sock",
         "state",
-        "tls",
         "used",
         "waits_to_write",
     )
 
-    def __init__(
-        self,
-        family: int,
-        address: tuple[object, ...],
-        tls: ssl.SSLContext | None,
-        server_name: str,
-    ) -> None:
+    def __init__(self, family: int, address: tuple[object, ...]) -> None:
         sock = socket.socket(family, socket.SOCK_STREAM)
         self._started = now_ns()
         self._stamps = False
-        self.tls = tls is not None
         try:
             sock.setblocking(False)
-            if family != getattr(socket, "AF_UNIX", None):
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if not self.tls and _HAS_STAMPS:
-                try:
-                    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-                    self._stamps = True
-                except OSError:
-                    pass
-            if tls is not None:
-                sock = tls.wrap_socket(
-                    sock, server_hostname=server_name, do_handshake_on_connect=False
-                )
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock = self._prepare(sock)
             try:
                 sock.connect(address)
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            except BlockingIOError:
                 pass
         except BaseException:
             sock.close()
@@ -112,18 +97,11 @@ class Connection:
             error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error:
                 raise OSError(error, "cannot connect")
-            self.state = HANDSHAKE if self.tls else READY
-        if self.state == HANDSHAKE:
-            try:
-                self.sock.do_handshake()  # type: ignore[attr-defined]
-            except ssl.SSLWantReadError:
-                self.waits_to_write = False
-                return False
-            except ssl.SSLWantWriteError:
-                self.waits_to_write = True
-                return False
-            self.state = READY
+            self.state = HANDSHAKE
         self.waits_to_write = False
+        if not self._shake_hands():
+            return False
+        self.state = READY
         if self.opened_ns is None:
             self.opened_ns = now_ns() - self._started
         return True
@@ -139,8 +117,8 @@ class Connection:
         while out:
             self.sent_ns = now_ns()
             try:
-                out = out[self.sock.send(out) :]
-            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                out = out[self._send(out) :]
+            except BlockingIOError:
                 break
         self._out = out or None
         self.waits_to_write = bool(out)
@@ -161,12 +139,29 @@ class Connection:
                 return seconds * 1000000000 + ns, data, True
             return now_ns(), data, False
         try:
-            data = self.sock.recv(READ_BYTES)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            data = self._receive()
+        except BlockingIOError:
             return None
-        except ssl.SSLZeroReturnError:
-            data = b""
         return now_ns(), data, False
+
+    def _prepare(self, sock: socket.socket) -> socket.socket:
+        """The socket to use; a plain one gets its packets stamped by the kernel."""
+        if _HAS_STAMPS:
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+                self._stamps = True
+            except OSError:
+                pass
+        return sock
+
+    def _shake_hands(self) -> bool:
+        return True
+
+    def _send(self, data: memoryview) -> int:
+        return self.sock.send(data)
+
+    def _receive(self) -> bytes:
+        return self.sock.recv(READ_BYTES)
 
     def close(self) -> None:
         """Close at once; the server sees it and stops."""
@@ -196,12 +191,3 @@ def resolve(host: str, port: int, timeout_s: float) -> tuple[int, tuple[object, 
         finally:
             probe.close()
     raise last
-
-
-def tls_context(verify: bool) -> ssl.SSLContext:
-    """TLS as a client; without `verify` any certificate is taken."""
-    context = ssl.create_default_context()
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context

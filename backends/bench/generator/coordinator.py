@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import queue
 import select
 import signal
@@ -16,9 +15,8 @@ from typing import Callable
 
 from . import VERSION
 from .connection import resolve
-from .lag import TICK_S, merge, percentile, room
+from .lag import TICK_S, max_rss_bytes, merge, percentile, room
 from .steady import SteadyCheck
-from .worker import Worker
 
 STREAMS_PER_WORKER = 512
 LEAD_S = 0.02
@@ -131,7 +129,7 @@ class Coordinator:
                 "epoch_unix_s": self._epoch / 1e9,
                 "workers": len(self._children),
                 "pid": os.getpid(),
-                "python": platform.python_version(),
+                "python": "%d.%d.%d" % sys.version_info[:3],
                 "hostname": socket.gethostname(),
                 "room": room(),
             },
@@ -192,6 +190,8 @@ class Coordinator:
                     ours.close()
                     os.close(self._commands)
                     os.close(self._output_fd)
+                    from .worker import Worker  # Here alone: the coordinator stays small.
+
                     Worker(self._job, theirs, index, count, place).run()
                     status = 0
                 except BaseException as error:
@@ -256,6 +256,7 @@ class Coordinator:
         for child in self._children:
             child.ready, child.done, child.progress = False, None, {}
             child.tell({"do": "prepare", "step": step})
+        cpu_s = time.process_time()
         self._phase = "prepare"
         self._state("prepare")
         deadline = time.monotonic() + float(limits["connect_s"]) + 30.0
@@ -284,6 +285,7 @@ class Coordinator:
         aborted = self._measure(step)
         times["end_s"] = self._state("end")
         merged = self._client()
+        merged["cpu_s"] = round(merged["cpu_s"] + time.process_time() - cpu_s, 4)  # type: ignore[operator]
         merged.update(times)
         merged.update(
             {
@@ -352,7 +354,7 @@ class Coordinator:
         sums = {"events": 0.0, "merged": 0.0, "cpu_s": 0.0}
         reasons: list[str] = []
         peak = limited = share = 0.0
-        rss, wait = None, None  # type: int | None, float | None
+        rss, wait = max_rss_bytes(), None  # type: int | None, float | None
         for child in self._children:
             done = child.done or {}
             merge(lag, {int(us): n for us, n in done.get("lag_us", {}).items()})  # type: ignore[attr-defined]

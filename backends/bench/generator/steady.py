@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-
 BLOCKS = 3
 TTFT_SPREAD = 0.15
 TPOT_SPREAD = 0.05
@@ -36,7 +34,7 @@ class SteadyCheck:
         self._ttft.append(first - sent)
         self._tpot.append((last - first) / max(1, tokens if isinstance(tokens, int) else 1))
         if len(self._ttft) >= self._size:
-            self._medians.append((statistics.median(self._ttft), statistics.median(self._tpot)))
+            self._medians.append((_median(self._ttft), _median(self._tpot)))
             self._ttft, self._tpot = [], []
 
     @property
@@ -57,6 +55,14 @@ class SteadyCheck:
 
 
 def _spread(values: list[float]) -> float:
-    middle = statistics.median(values)
+    middle = _median(values)
     # Below a tenth of a millisecond the difference is the clock's.
     return 0.0 if max(values) - min(values) < 1e-4 else (max(values) - min(values)) / middle
+
+
+def _median(values: list[float]) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return (ordered[middle - 1] + ordered[middle]) / 2

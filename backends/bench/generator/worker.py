@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import collections
 import errno
+import functools
 import gc
 import heapq
 import os
 import socket
-import ssl
 import time
+from typing import Callable
 
-from .connection import READY, Connection, now_ns, tls_context
+from .connection import HANDSHAKE, READY, Connection, now_ns
 from .control import Control
 from .counters import Counters
 from .exchange import Exchange
@@ -26,6 +27,8 @@ MAX_PENDING_BYTES = 64 << 20
 MAX_FINISHED = 2000
 BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 OPENING_AT_ONCE = 128
+QUIET_EVENTS = 2
+"""So few at once leave time to read at once what they brought."""
 
 
 class Stream:
@@ -54,7 +57,6 @@ class Worker:
         self._index = index
         self._workers = workers
         self._control = Control(control)
-        self._family, self._address = place
         self._route = str(job["route"])
         self._streaming = bool(job["stream"])
         self._ignore_eos = bool(job["ignore_eos"])
@@ -66,8 +68,7 @@ class Worker:
         self._request_ns = int(limits["request_s"] * 1e9)
         target = job["target"]
         assert isinstance(target, dict)
-        self._server_name = str(target["host"])
-        self._tls = tls_context(bool(target.get("verify", True))) if target.get("tls") else None
+        self._connect = _connector(target, place)
         self._head = _head(target, self._route)
         self._workload = Workload(job)
         self._poller = Poller()
@@ -78,6 +79,7 @@ class Worker:
         self._timer_number = 0
         self._idle: dict[int, Connection] = {}
         self._drained: list[set[Connection]] = [set() for _ in range(DRAIN_GROUPS)]
+        self._drains = False
         self._drain_group = 0
         self._next_drain = 0
         self._meter = LagMeter()
@@ -105,7 +107,6 @@ class Worker:
         self._counters = Counters()
         self._timers: list[tuple[int, int, Stream]] = []
         self._last_stamp: int = 0
-        self._busy = False
         self._supply: Supply = Supply(
             self._workload, step, self._job["seed"], self._index, self._workers, len(self._streams)
         )
@@ -122,7 +123,8 @@ class Worker:
         next_tick = time.monotonic() + TICK_S
         blocked = False
         while self._alive and not control.lost:
-            for fd, mask in self._poller.poll(self._timeout(next_tick)):
+            events = self._poller.poll(self._timeout(next_tick))
+            for fd, mask in events:
                 connection = self._connections.get(fd)
                 if connection is not None:
                     self._ready(connection, mask)
@@ -133,7 +135,7 @@ class Worker:
                 self._last_stamp = 0
             self._due()
             if (
-                not self._busy
+                len(events) <= QUIET_EVENTS
                 or self._pending_bytes > MAX_PENDING_BYTES
                 or len(self._finished) > MAX_FINISHED
             ):
@@ -149,7 +151,6 @@ class Worker:
 
     def _timeout(self, next_tick: float) -> float:
         """How long to wait; 0 while there is something to do, or when a request is due soon."""
-        self._busy = False
         if self._backlog or self._finished or (self._sending and self._supply.wants_more):
             return 0.0
         wait = next_tick - time.monotonic()
@@ -157,12 +158,11 @@ class Worker:
         if due is not None:
             # epoll waits whole milliseconds: the last one is waited out here.
             wait = min(wait, (due - now_ns()) / 1e9 - 0.001)
-        if any(self._drained):
+        if self._drains:
             wait = min(wait, (self._next_drain - now_ns()) / 1e9)
         return max(0.0, wait)
 
     def _ready(self, connection: Connection, mask: int) -> None:
-        self._busy = True
         try:
             if connection.state != READY:
                 if connection.advance():
@@ -211,7 +211,7 @@ class Worker:
             elif not exchange.queued:
                 exchange.queued = True
                 self._backlog.append(connection)
-            if not connection.tls and not connection.drained:
+            if not connection.buffers and not connection.drained:
                 return
 
     def _digest(self, connection: Connection) -> None:
@@ -261,6 +261,7 @@ class Worker:
             group.add(connection)
         else:
             group.discard(connection)
+        self._drains = any(self._drained)
         self._watch(connection)
 
     def _drain(self) -> None:
@@ -448,7 +449,7 @@ class Worker:
         if exchange is not None:
             slot = exchange.slot
         try:
-            connection = Connection(self._family, self._address, self._tls, self._server_name)
+            connection = self._connect()
         except OSError as error:
             if exchange is not None:
                 self._fail_unsent(exchange, "connect", _words(error))
@@ -505,8 +506,7 @@ class Worker:
         self._pending_bytes -= exchange.pending_bytes()
         exchange.digest()
         if state != READY:
-            tls = isinstance(error, ssl.SSLError)
-            exchange.fail("tls" if tls else "connect", _words(error))
+            exchange.fail("tls" if state == HANDSHAKE else "connect", _words(error))
         else:
             exchange.fail("cut", _words(error))
         exchange.end = now_ns()
@@ -533,6 +533,7 @@ class Worker:
         self._poller.unregister(connection.fd)
         if connection.drained:
             self._drained[connection.fd % DRAIN_GROUPS].discard(connection)
+            self._drains = any(self._drained)
             connection.drained = False
         connection.close()
         self._idle.pop(connection.fd, None)
@@ -566,7 +567,7 @@ class Worker:
                 break
             supply.next_due()
             self._launch_open(arrival)
-        if any(self._drained):
+        if self._drains:
             self._drain()
 
     def _tick(self) -> None:
@@ -714,6 +715,18 @@ class Worker:
             self._alive = False
 
 
+def _connector(
+    target: dict[str, object], place: tuple[int, tuple[object, ...]]
+) -> Callable[[], Connection]:
+    """What opens a connection to the server."""
+    if not target.get("tls"):
+        return functools.partial(Connection, *place)
+    from . import tls
+
+    context = tls.context(bool(target.get("verify", True)))
+    return functools.partial(tls.TlsConnection, *place, context, str(target["host"]))
+
+
 def _head(target: dict[str, object], route: str) -> bytes:
     """The request's head up to the value of its content-length."""
     base = str(target.get("base_path") or "").rstrip("/")
@@ -737,8 +750,6 @@ def _head(target: dict[str, object], route: str) -> bytes:
 
 def _words(error: Exception) -> str:
     number = getattr(error, "errno", None)
-    if isinstance(error, ssl.SSLError):
-        return str(error)[:200]
-    if isinstance(number, int) and number in errno.errorcode:
+    if type(error).__module__ != "ssl" and isinstance(number, int) and number in errno.errorcode:
         return os.strerror(number)
     return str(error)[:200]

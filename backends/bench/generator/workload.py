@@ -8,14 +8,13 @@ a prefix, so a prefix cache helps none of them, and making one costs a copy.
 from __future__ import annotations
 
 import array
-import hashlib
 import json
 import math
 import random
 
 LEAD = 16
 """Items in the leading block that makes a prompt unique."""
-_POOL_ITEMS = 65536
+_POOL_ITEMS = 32768
 _MAX_IDS = 8192
 _PROMPT = "@@prompt@@"
 _LIMIT = 987654321987
@@ -85,7 +84,7 @@ class Pool:
         self._glue = glue
         self._size = size
         self._text = glue.join(chosen) + glue
-        offsets = array.array("Q", bytes(8 * (size + 1)))
+        offsets = array.array("L", bytes(array.array("L").itemsize * (size + 1)))
         at = 0
         width = len(glue)
         for number, item in enumerate(chosen):
@@ -99,20 +98,13 @@ class Pool:
 
         Two keys give the same leading block with a probability of about (number of items)^-16.
         """
-        digest = hashlib.sha256(key.encode()).digest()
+        rng = random.Random(key)
         parts = []
         if unique:
             lead = min(length, LEAD)
-            random_words = hashlib.sha256(digest).digest() + digest
-            many = len(self._items)
-            parts.append(
-                self._glue.join(
-                    self._items[int.from_bytes(random_words[3 * i : 3 * i + 3], "big") % many]
-                    for i in range(lead)
-                )
-            )
+            parts.append(self._glue.join(rng.choices(self._items, k=lead)))
             length -= lead
-        start = int.from_bytes(digest[:6], "big") % self._size
+        start = rng.randrange(self._size)
         while length > 0:
             count = min(length, self._size - start)
             parts.append(

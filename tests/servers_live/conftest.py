@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 
 from backends.agent.client import AgentClient
+from backends.link.local import LocalTransport
 from backends.sim import nvml
-from tests.agent.transport import SubprocessTransport
 
 DEADLINE_S = 40.0
 NVML_SOURCE = Path(nvml.__file__).read_text(encoding="utf-8")
@@ -64,7 +64,7 @@ class Host:
 async def new_host() -> Host:
     """Another operator's agent on the same host."""
     client = AgentClient(
-        SubprocessTransport(),
+        LocalTransport(),
         python=sys.executable,
         on_notification=lambda method, params: None,
         pynvml_source=NVML_SOURCE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -213,7 +214,8 @@ def _labels(view: View, ids: list[str]) -> dict[str, str]:
             result[id_] = id_.removeprefix("index-")
         else:
             result[id_] = id_.removeprefix("0000:")
-    return result
+    twice = {label for label, count in Counter(result.values()).items() if count > 1}
+    return {id_: id_ if label in twice else label for id_, label in result.items()}
 
 
 def _gpu_count(view: View, gpus: tuple[Gpu, ...]) -> int | None:

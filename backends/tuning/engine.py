@@ -49,11 +49,9 @@ def evaluate(document: FactsDocument, options: Options | None = None) -> list[Fi
     finding for all of them, with the worst verdict, and one for each.
     """
     options = options or Options()
-    tables = {
-        vantage: FactTable(facts)
-        for vantage in Vantage
-        if (facts := [f for f in normalise(document).facts if f.vantage is vantage])
-    }
+    facts = normalise(document).facts
+    seen = [v for v in Vantage if any(f.vantage is v for f in facts)] or [Vantage.HOST]
+    tables = {v: FactTable(f for f in facts if f.vantage is v) for v in seen}
     views = {vantage: View(table, vantage) for vantage, table in tables.items()}
     contexts = {vantage: context.build(view) for vantage, view in views.items()}
     catalogue = dict(entries())

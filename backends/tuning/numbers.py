@@ -6,13 +6,13 @@ import re
 from typing import Final
 
 _INTEGER: Final = re.compile(r"[+-]?\d{1,20}")
-_NUMBER: Final = re.compile(r"([+-]?\d{1,18}(?:\.\d{1,9})?)(?:\s*[A-Za-z%/°]{1,8})?")
+_NUMBER: Final = re.compile(
+    r"([+-]?\d{1,18}(?:\.\d{1,9})?)(?:\s?(?:W|C|MHz|MiB|GiB|%|s|ms|us|[GM]B/s))?"
+)
 _SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d+)?)\s*([KMGTPE]?)i?B?", re.IGNORECASE)
 _POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
-_TRUE: Final = frozenset({"1", "y", "yes", "on", "true", "enabled", "active", "+"})
-_FALSE: Final = frozenset(
-    {"0", "n", "no", "off", "false", "disabled", "inactive", "not active", "-"}
-)
+_TRUE: Final = frozenset({"1", "y", "yes", "on", "true", "enabled", "active"})
+_FALSE: Final = frozenset({"0", "n", "no", "off", "false", "disabled", "inactive", "not active"})
 MAX_CPU: Final = 65_536
 """Larger numbers in a CPU list are not believed."""
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import TypeVar
 
 from backends.tuning import numbers
 from backends.tuning.facts import Fact, Vantage
+
+Noted = TypeVar("Noted")
 
 
 class FactTable:
@@ -83,12 +85,18 @@ def natural(parts: tuple[str, ...]) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(p), "") if p.isdecimal() and len(p) < 19 else (1, 0, p) for p in parts)
 
 
-@dataclass(frozen=True, slots=True)
 class Reading:
-    """One fact out of a family: what the stars of the pattern stood for, and the value."""
+    """One fact out of a family: what the stars of the pattern stood for, and the value.
 
-    names: tuple[str, ...]
-    fact: Fact
+    Taking the value notes it with the view, as asking the view itself does.
+    """
+
+    __slots__ = ("_view", "fact", "names")
+
+    def __init__(self, names: tuple[str, ...], fact: Fact, view: View | None = None) -> None:
+        self.names = names
+        self.fact = fact
+        self._view = view
 
     @property
     def name(self) -> str:
@@ -97,20 +105,35 @@ class Reading:
 
     @property
     def text(self) -> str | None:
-        """The value as one stripped line."""
-        return _text(self.fact)
+        """The value as stripped text."""
+        return self._noted(_text(self.fact))
 
     @property
     def integer(self) -> int | None:
         """The value as a whole number."""
-        return numbers.integer(self.fact.value)
+        return self._noted(numbers.integer(self.fact.value))
+
+    @property
+    def flag(self) -> bool | None:
+        """The value as a switch."""
+        return self._noted(numbers.flag(self.fact.value))
+
+    @property
+    def items(self) -> list[str] | None:
+        """The value, when it is a list."""
+        return self._noted(self.fact.value if isinstance(self.fact.value, list) else None)
+
+    def _noted(self, value: Noted) -> Noted:
+        if self._view is not None and value is not None:
+            self._view.note(self.fact)
+        return value
 
 
 def _text(fact: Fact | None) -> str | None:
     if fact is None or fact.value is None or isinstance(fact.value, list | bool):
         return None
     text = str(fact.value).strip()
-    return text if text.isprintable() or "\n" in text or "\t" in text else None
+    return text if text and (text.isprintable() or "\n" in text or "\t" in text) else None
 
 
 class View:
@@ -144,6 +167,22 @@ class View:
             if usable:
                 self._used[fact.key] = None
 
+    def note(self, fact: Fact) -> None:
+        """Remember that the value of `fact` was used."""
+        self._note(fact, True)
+
+    def find(self, key: str, pattern: str) -> re.Match[str] | None:
+        """A place in a fact's text; noted only when the pattern is there."""
+        fact = self.table.get(key)
+        match = re.search(pattern, _text(fact) or "", re.MULTILINE)
+        self._note(fact, match is not None)
+        return match
+
+    def boot_flags(self) -> list[str] | None:
+        """The words of the running kernel's command line; None when it does not look like one."""
+        line = self.find("/proc/cmdline", r"(?:^|\s)(?:root|BOOT_IMAGE|initrd|boot)=\S")
+        return line.string.split() if line else None
+
     def has(self, key: str) -> bool:
         """Whether the fact was read at all, with a value or an error."""
         fact = self.table.get(key)
@@ -153,12 +192,14 @@ class View:
     def error(self, key: str) -> str | None:
         """Why the fact has no value; None when it has one or was not read."""
         fact = self.table.get(key)
-        self._note(fact, fact is not None and bool(fact.error))
+        self._note(fact, False)
         return fact.error if fact is not None and fact.value is None else None
 
     def absent(self, key: str) -> bool:
         """Whether the host was asked and said that there is no such file."""
-        return self.error(key) in ("ENOENT", "ENODEV", "ENOTDIR")
+        gone = self.error(key) in ("ENOENT", "ENODEV", "ENOTDIR")
+        self._note(self.table.get(key), gone)
+        return gone
 
     def text(self, key: str) -> str | None:
         """The value as stripped text."""
@@ -191,28 +232,42 @@ class View:
         return value
 
     def items(self, key: str) -> list[str] | None:
-        """The value as a list of lines."""
+        """The value, when it is a list; an empty one is an answer too."""
         fact = self.table.get(key)
-        value: list[str] | None = None
+        value = fact.value if fact is not None and isinstance(fact.value, list) else None
+        self._note(fact, value is not None)
+        return value
+
+    def lines(self, key: str) -> list[str] | None:
+        """The lines of a list or of a file's text; None when there are none."""
+        fact = self.table.get(key)
+        value: list[str] = []
         if fact is not None and isinstance(fact.value, list):
             value = fact.value
         elif fact is not None and isinstance(fact.value, str):
             value = [line for line in fact.value.split("\n") if line.strip()]
-        self._note(fact, value is not None)
-        return value
+        self._note(fact, bool(value))
+        return value or None
 
-    def cpus(self, key: str) -> frozenset[int] | None:
+    def cpus(self, key: str, *, may_be_empty: bool = False) -> frozenset[int] | None:
         """The value as a set of CPUs or nodes."""
         fact = self.table.get(key)
         value = numbers.cpu_list(fact.value) if fact else None
-        self._note(fact, value is not None)
-        return value
+        usable = value is not None and (may_be_empty or bool(value))
+        self._note(fact, usable)
+        return value if usable else None
 
     def each(self, pattern: str) -> list[Reading]:
-        """A family of facts (`/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor`)."""
-        found = [Reading(names, fact) for names, fact in self.table.match(pattern)]
-        for reading in found:
-            self._note(reading.fact, reading.fact.value is not None)
+        """A family of facts (`/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor`).
+
+        Members that were asked for and do not exist are left out; see `each_asked`.
+        """
+        return [reading for reading in self.each_asked(pattern) if reading.fact.error != "ENOENT"]
+
+    def each_asked(self, pattern: str) -> list[Reading]:
+        """A family of facts, with those that turned out not to exist."""
+        found = [Reading(names, fact, self) for names, fact in self.table.match(pattern)]
+        self._touched = self._touched or bool(found)
         return found
 
     def peek(self, key: str) -> str | None:

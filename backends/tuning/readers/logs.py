@@ -108,7 +108,7 @@ def read_cuda(excerpt: Excerpt) -> Iterator[Fact]:
     for line in excerpt.lines:
         text = line.text
         if match := re.search(
-            r"\bcuInit\b\D{0,40}?(?:returned|failed|rc|=|:|->)\D{0,20}?(\d{1,4})\b", text
+            r"\bcuInit\b(?:\(0\))?\D{0,40}?(?:returned|failed|rc|=|:|->)\D{0,20}?(\d{1,4})\b", text
         ):
             yield excerpt.fact("cuda/init", int(match[1]), line)
         else:

@@ -134,6 +134,8 @@ def _line(device: _Device, text: str, line: Line) -> None:
 
 
 def _identity(device: _Device, text: str, line: Line) -> None:
+    if match := re.match(r"Bus: primary=[0-9a-f]{2}, secondary=([0-9a-f]{2}),", text):
+        device.put("secondary_bus", int(match[1], 16), line)
     if "<access denied>" in text:
         device.put("truncated", True, line)
     elif match := re.search(r"\bNUMA node[: ]\s*(\d+)", text):

@@ -35,7 +35,8 @@ _NUMBERS: Final = {"index", "temp_c", "mem_temp_c", "power_w", "power_limit_w"}
 def read_table(excerpt: Excerpt) -> Iterator[Fact]:
     """Facts of the plain table: one or more GPUs, each in two or three rows."""
     id_ = ""
-    framed = header = False
+    framed: Line | None = None
+    header = False
     count = 0
     processes: list[tuple[str, Line]] = []
     for line in excerpt.lines:
@@ -63,11 +64,11 @@ def read_table(excerpt: Excerpt) -> Iterator[Fact]:
                 )
             )
         elif "Processes:" in text:
-            framed = True
-    if header and framed and count:
-        last = excerpt.lines[-1]
-        yield excerpt.fact("gpu/complete", True, last)
-        yield excerpt.fact("gpu/attached", count, last)
+            framed = line
+    if header and framed is not None and count:
+        # The frame of the process list comes after the last GPU: the table is whole.
+        yield excerpt.fact("gpu/complete", True, framed)
+        yield excerpt.fact("gpu/attached", count, framed)
     if processes:
         yield excerpt.fact("gpu/processes", [text for text, _ in processes], processes[0][1])
 

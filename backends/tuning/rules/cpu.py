@@ -37,7 +37,11 @@ EPP: Final = frozenset({"performance", "balance_performance", "balance_power", "
 @rule("cpu.scaling_driver")
 def scaling_driver(scene: Scene) -> Judgements:
     view = scene.view
-    driver = view.text(f"{CPU}/cpu0/cpufreq/scaling_driver")
+    drivers = view.each(f"{CPU}/cpu*/cpufreq/scaling_driver")
+    driver = drivers[0].text if len({r.text for r in drivers}) == 1 else None
+    if len(drivers) > 1 and driver is None:
+        yield unknown(_told(_spread(drivers)))
+        return
     cppc = view.peek(f"{CPU}/cpu0/acpi_cppc")
     cppc_known = view.table.get(f"{CPU}/cpu0/acpi_cppc")
     if driver is None:
@@ -337,7 +341,8 @@ def _idle_fix(paths: tuple[str, ...]) -> Fix | None:
 
 @rule("cpu.cstate_flag_matches_driver")
 def cstate_flag(scene: Scene) -> Judgements:
-    line = scene.view.text("/proc/cmdline")
+    words = scene.view.boot_flags()
+    line = " ".join(words) if words is not None else None
     driver = scene.view.text(f"{CPU}/cpuidle/current_driver")
     if line is None:
         return
@@ -368,7 +373,7 @@ def offline(scene: Scene) -> Judgements:
     if online is None:
         return
     present = view.cpus(f"{CPU}/present")
-    off = view.cpus(f"{CPU}/offline")
+    off = view.cpus(f"{CPU}/offline", may_be_empty=True)
     if present is None:
         count = view.integer("cpu/count", 1, numbers.MAX_CPU)
         if count is None:

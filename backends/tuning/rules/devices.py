@@ -166,8 +166,7 @@ def iommu_mode(view: View) -> str | None:
     if types and types <= {"identity"}:
         return "identity"
     default = view.text("iommu/default_domain")
-    line = view.text("/proc/cmdline")
-    words = set(line.split()) if line else set()
+    words = set(view.boot_flags() or ())
     if words & {"iommu=off", "amd_iommu=off", "intel_iommu=off"}:
         return "off"
     if default in ("Translated", "Passthrough"):

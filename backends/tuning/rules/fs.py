@@ -58,13 +58,9 @@ def _prune() -> Fix:
     return manual("look at what can go: old checkpoints, container images, logs")
 
 
-def _mount(scene: Scene) -> tuple[str | None, str | None]:
-    return scene.view.text("model/fs_type"), scene.view.text("model/mount_options")
-
-
 @rule("fs.type")
 def fs_type(scene: Scene) -> Judgements:
-    kind, options = _mount(scene)
+    kind, options = scene.view.text("model/fs_type"), scene.view.text("model/mount_options")
     model = scene.view.peek_integer("model/bytes")
     if kind is None:
         return
@@ -86,7 +82,7 @@ def fs_type(scene: Scene) -> Judgements:
     elif kind == "zfs":
         yield info("zfs: bound the ARC, recordsize 1M")
     elif kind in LOCAL:
-        if options is None:
+        if not words & {"rw", "ro"}:
             yield unknown(f"{kind}; mount options not read")
         else:
             yield passed(f"{kind}, {'noatime' if 'noatime' in words else 'relatime'}")
@@ -149,13 +145,13 @@ def read_rate(scene: Scene) -> Judgements:
 
 @rule("fs.loader")
 def loader(scene: Scene) -> Judgements:
-    kind, _ = _mount(scene)
-    mode = scene.view.text("engine/load_mode")
+    kind = scene.view.text("model/fs_type")
     if kind is None:
         return
     if kind in LOCAL or kind == "tmpfs":
         yield passed(f"{kind}: the default loader fits")
     elif kind in NETWORK or kind.startswith("fuse") or kind == "virtiofs":
+        mode = scene.view.text("engine/load_mode")
         if mode is None:
             yield unknown(f"{kind}; how the engine loads was not read")
         elif mode in ("mmap", "default"):
@@ -235,9 +231,12 @@ def nvme(scene: Scene) -> Judgements:
 def cache_fit(scene: Scene) -> Judgements:
     view = scene.view
     model = view.integer("model/bytes", 1)
-    match = re.search(r"^MemAvailable:\s+(\d{1,15}) kB", view.text("/proc/meminfo") or "", re.M)
-    limit = view.text("/sys/fs/cgroup/memory.max")
+    match = view.find("/proc/meminfo", r"^MemAvailable:\s+(\d{1,15}) kB")
     if model is None:
+        return
+    limit = view.text("/sys/fs/cgroup/memory.max")
+    if limit is not None and limit != "max" and not re.fullmatch(r"\d{1,20}", limit):
+        yield unknown(f"memory.max says {limit[:40]!r}")
         return
     if match is None:
         yield unknown(f"the model takes {model / GIB:.0f} GiB; free memory was not read")

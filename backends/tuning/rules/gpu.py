@@ -463,9 +463,12 @@ def hmm(scene: Scene) -> Judgements:
 @rule("gpu.peermem", rdma=True)
 def peermem(scene: Scene) -> Judgements:
     view = scene.view
-    modules = view.items("/proc/modules")
-    loaded = None if modules is None else any(m.startswith("nvidia_peermem ") for m in modules)
-    kernel = numbers.release(view.text("/proc/sys/kernel/osrelease") or "")
+    named = [m for m in view.peek_items("/proc/modules") if re.match(r"\w+ \d+ ", m)]
+    loaded = any(m.startswith("nvidia_peermem ") for m in named) if named else None
+    if named:
+        view.lines("/proc/modules")
+    release = view.find("/proc/sys/kernel/osrelease", r"^\d+\.\d+\S*")
+    kernel = numbers.release(release[0]) if release else None
     is_open = view.flag("nvrm/open")
     gdr = view.flag("nccl/gdr")
     dma_buf = None if kernel is None or is_open is None else kernel >= (5, 12) and is_open

@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from typing import Final
 
-from backends.tuning import numbers
 from backends.tuning.context import Kind
 from backends.tuning.fixes import Fix, Risk, commands, manual
 from backends.tuning.rules.base import (
@@ -158,7 +157,7 @@ def p2p_copy(scene: Scene) -> Judgements:
     for reading in view.each("bench/p2p_copy/*/*/equal"):
         a, b = reading.names
         pair = f"{a}-{b}"
-        equal = numbers.flag(reading.fact.value)
+        equal = reading.flag
         rate = view.number(f"bench/p2p_copy/{a}/{b}/gb_s", 0, 10_000)
         link = view.number(f"bench/p2p_copy/{a}/{b}/link_gb_s", 0.1, 10_000)
         if equal is False:

@@ -194,9 +194,8 @@ def iommu(scene: Scene) -> Judgements:
 @rule("kernel.mitigations")
 def mitigations(scene: Scene) -> Judgements:
     view = scene.view
-    line = view.text("/proc/cmdline")
     states = view.each("/sys/devices/system/cpu/vulnerabilities/*")
-    words = line.split() if line is not None else []
+    words = view.boot_flags() or []
     if "mitigations=off" in words:
         yield warned(
             "mitigations=off: a trade that the owner must accept",
@@ -229,8 +228,7 @@ def mitigations(scene: Scene) -> Judgements:
 @rule("kernel.pcie_port_pm")
 def pcie_port_pm(scene: Scene) -> Judgements:
     view = scene.view
-    line = view.text("/proc/cmdline") or ""
-    if "pcie_port_pm=off" in line.split():
+    if "pcie_port_pm=off" in (view.boot_flags() or []):
         yield passed("pcie_port_pm=off")
         return
     found = devices(scene)
@@ -366,7 +364,7 @@ def watchdog(scene: Scene) -> Judgements:
 def isolation(scene: Scene) -> Judgements:
     view = scene.view
     path = "/sys/devices/system/cpu/isolated"
-    isolated = view.cpus(path)
+    isolated = view.cpus(path, may_be_empty=True)
     if isolated is None:
         return
     if not isolated:
@@ -390,8 +388,8 @@ def isolation(scene: Scene) -> Judgements:
 @rule("kernel.init_on_alloc")
 def init_on_alloc(scene: Scene) -> Judgements:
     view = scene.view
-    line = view.text("/proc/cmdline")
-    flag = re.search(r"(?:^|\s)init_on_alloc=([01])", line or "")
+    words = view.boot_flags() or []
+    flag = re.search(r"(?:^|\s)init_on_alloc=([01])(?:\s|$)", " ".join(words))
     logged = view.text("log/init_on_alloc")
     state = ("on" if flag[1] == "1" else "off") if flag else logged
     if state not in ("on", "off"):

@@ -46,7 +46,7 @@ FIXED_MAJORS: Final = {195: "nvidia", 226: "drm", 1: "mem", 5: "tty", 10: "misc"
 
 def majors(view: View, *, note: bool = True) -> dict[str, int]:
     """Character device majors by driver, from /proc/devices; empty when it was not read."""
-    lines = view.items("/proc/devices") if note else view.peek_items("/proc/devices")
+    lines = view.lines("/proc/devices") if note else view.peek_items("/proc/devices")
     result: dict[str, int] = {}
     for line in lines or []:
         if line.strip() == "Block devices:":
@@ -70,8 +70,8 @@ def driver_of(path: str, table: Mapping[str, int]) -> tuple[str, int] | None:
 def containers(scene: Scene) -> Iterable[tuple[str, Lxc]]:
     """Proxmox container configurations that are at hand, by id."""
     for reading in scene.view.each("pve/lxc/*"):
-        lines = reading.fact.value
-        if isinstance(lines, list):
+        lines = reading.items
+        if lines is not None:
             yield reading.name, parse_lxc(lines)
 
 
@@ -208,7 +208,7 @@ def lxc_devn(scene: Scene) -> Judgements:
 @rule("virt.dev_nodes")
 def dev_nodes(scene: Scene) -> Judgements:
     view = scene.view
-    nodes = view.each("node//dev/*") + view.each("node//dev/*/*")
+    nodes = view.each_asked("node//dev/*") + view.each_asked("node//dev/*/*")
     table = majors(view)
     if not table and scene.other is not None:
         table = majors(scene.other, note=False)
@@ -353,8 +353,8 @@ def module_order(scene: Scene) -> Judgements:
 @rule("virt.vm_machine")
 def vm_machine(scene: Scene) -> Judgements:
     for reading in scene.view.each("pve/qemu/*"):
-        lines = reading.fact.value
-        if not isinstance(lines, list):
+        lines = reading.items
+        if lines is None:
             continue
         config = parse_qemu(lines)
         id_ = reading.name
@@ -393,8 +393,8 @@ def _qm(id_: str, *options: str) -> Fix:
 @rule("virt.vm_p2p", min_gpus=2)
 def vm_p2p(scene: Scene) -> Judgements:
     for reading in scene.view.each("pve/qemu/*"):
-        lines = reading.fact.value
-        config = parse_qemu(lines) if isinstance(lines, list) else None
+        lines = reading.items
+        config = parse_qemu(lines) if lines is not None else None
         if config is None or len(config.hostpci) < 2:
             continue
         guest = scene.other or scene.view
@@ -421,8 +421,8 @@ def vm_p2p(scene: Scene) -> Judgements:
 @rule("virt.vm_memory")
 def vm_memory(scene: Scene) -> Judgements:
     for reading in scene.view.each("pve/qemu/*"):
-        lines = reading.fact.value
-        config = parse_qemu(lines) if isinstance(lines, list) else None
+        lines = reading.items
+        config = parse_qemu(lines) if lines is not None else None
         if config is None or not config.hostpci:
             continue
         if config.balloon != 0:

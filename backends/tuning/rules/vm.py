@@ -24,11 +24,12 @@ from backends.tuning.rules.kernel_events import out_of_memory
 
 GIB: Final = 1 << 30
 VM: Final = "/proc/sys/vm"
+LIMIT: Final = re.compile(r"unlimited|\d{1,20}")
 
 
 def _meminfo(scene: Scene, field: str) -> int | None:
     """A field of /proc/meminfo, in bytes."""
-    match = re.search(rf"^{field}:\s+(\d{{1,15}}) kB", scene.view.text("/proc/meminfo") or "", re.M)
+    match = scene.view.find("/proc/meminfo", rf"^{field}:\s+(\d{{1,15}}) kB")
     return int(match[1]) * 1024 if match else None
 
 
@@ -42,10 +43,11 @@ def swappiness(scene: Scene) -> Judgements:
         return
     limit = int(scene.profile["vm_swappiness"])
     fix = sysctl("vm.swappiness", str(limit))
-    swapped = sum(r.integer or 0 for r in scene.view.each("engine/*/swap_kib"))
     if value <= limit:
         yield passed(f"vm.swappiness = {value}")
-    elif swapped:
+        return
+    swapped = sum(r.integer or 0 for r in scene.view.each("engine/*/swap_kib"))
+    if swapped:
         yield warned(
             f"vm.swappiness = {value}, and the engine has {swapped // 1024} MiB swapped", fix=fix
         )
@@ -173,7 +175,7 @@ def hugepages(scene: Scene) -> Judgements:
     wanted = any(
         re.match(r"hugepages:", line)
         for reading in view.each("pve/qemu/*")
-        for line in (reading.fact.value if isinstance(reading.fact.value, list) else ())
+        for line in (reading.items or ())
     )
     reserved = free = 0
     pools = view.each("/sys/kernel/mm/hugepages/hugepages-*kB/nr_hugepages")
@@ -257,7 +259,7 @@ def memlock(scene: Scene) -> Judgements:
                 yield info(f"unlimited ({whose})", owner)
             else:
                 yield passed("unlimited", owner)
-        elif soft is None or not soft.isdecimal():
+        elif soft is None or not LIMIT.fullmatch(soft):
             yield unknown("not read", owner)
         elif scene.context.rdma:
             yield failed(
@@ -280,9 +282,9 @@ def nofile(scene: Scene) -> Judgements:
             yield info(f"{soft} in the shell; the engine's own limits count", owner)
             continue
         used = view.integer(f"engine/{owner}/open_files")
-        if hard is None or not (hard == "unlimited" or hard.isdecimal()):
+        if hard is None or not LIMIT.fullmatch(hard):
             yield unknown("hard limit not read", owner)
-        elif soft is None or not (soft == "unlimited" or soft.isdecimal()):
+        elif soft is None or not LIMIT.fullmatch(soft):
             yield unknown("soft limit not read", owner)
         elif (
             used is not None
@@ -307,9 +309,7 @@ def cgroup_mem(scene: Scene) -> Judgements:
     limit = view.text("/sys/fs/cgroup/memory.max")
     if limit is None:
         return
-    pressure = re.search(
-        r"full .*?avg60=(\d+\.\d+)", view.text("/sys/fs/cgroup/memory.pressure") or ""
-    )
+    pressure = view.find("/sys/fs/cgroup/memory.pressure", r"full .*?avg60=(\d+\.\d+)")
     high = view.integer("cgroup/memory/high_delta")
     if pressure and float(pressure[1]) > scene.profile["vm_psi_full_pct"]:
         yield failed(f"tasks wait for memory {pressure[1]} % of the time", fix=_cgroup())

@@ -1,0 +1,103 @@
+"""Every rule on facts that are right, wrong and none, and on facts that were lost or garbled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from backends.tuning.catalogue import GROUPS, entries
+from backends.tuning.engine import Options, evaluate
+from backends.tuning.facts import Fact, FactsDocument
+from backends.tuning.findings import Finding, Verdict
+from backends.tuning.rules import all_rules
+from tests.tuning.cases import CASES, Case, Facts, document
+
+GARBAGE = ("", "garbage", "N/A", "Unknown Error", "-", "\u0007", "9" * 40, "[Not Supported]")
+
+
+def find(facts: FactsDocument, rule: str, expected: Mapping[str, str]) -> Finding:
+    findings = evaluate(facts, Options(only=frozenset({rule}), expected=expected))
+    return next(f for f in findings if f.check.partition("@")[0] == rule)
+
+
+def test_every_rule_has_a_text_and_every_text_a_rule() -> None:
+    ids = [rule.id for rule in all_rules()]
+    assert sorted(ids) == sorted(entries())
+    assert len(ids) == len(set(ids)) >= 138
+
+
+def test_every_rule_is_in_the_table() -> None:
+    assert sorted(CASES) == sorted(rule.id for rule in all_rules())
+
+
+def test_every_text_is_complete() -> None:
+    for entry in entries().values():
+        assert entry.group in GROUPS
+        assert entry.title
+        assert entry.why
+        assert entry.reads
+        assert entry.expects
+        assert entry.sources
+        assert all(url.startswith("https://") for url in entry.sources)
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_right_facts(rule: str) -> None:
+    case = CASES[rule]
+    finding = find(document(case.good), rule, case.expected)
+    assert finding.verdict.value == case.good_verdict, finding.evidence
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_wrong_facts(rule: str) -> None:
+    case = CASES[rule]
+    finding = find(document(case.bad), rule, case.expected)
+    assert finding.verdict.value == case.bad_verdict, finding.evidence
+    if finding.verdict in (Verdict.FAIL, Verdict.WARN):
+        assert finding.why
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_facts_it_does_not_apply_to(rule: str) -> None:
+    case = CASES[rule]
+    finding = find(document(case.none), rule, case.expected)
+    assert finding.verdict.value == case.none_verdict, finding.evidence
+    if case.none_verdict == "UNKNOWN" and not case.none:
+        assert finding.evidence.startswith("not read")
+
+
+@pytest.mark.parametrize("rule", [r for r, c in CASES.items() if c.good_verdict == "PASS"])
+def test_a_pass_rests_on_facts_and_falls_with_them(rule: str) -> None:
+    case = CASES[rule]
+    whole = find(document(case.good), rule, case.expected)
+    assert whole.rests_on, "a PASS must say what it rests on"
+    for key in whole.rests_on:
+        for changed in _damaged(case, key):
+            finding = find(changed, rule, case.expected)
+            assert finding.verdict is not Verdict.PASS or key not in finding.rests_on, (
+                f"{key} is damaged and still carries a PASS: {finding.evidence}"
+            )
+
+
+@pytest.mark.parametrize("rule", [r for r, c in CASES.items() if c.good_verdict == "PASS"])
+def test_without_its_facts_nothing_passes(rule: str) -> None:
+    case = CASES[rule]
+    whole = find(document(case.good), rule, case.expected)
+    left: Facts = {k: v for k, v in case.good.items() if k not in whole.rests_on}
+    finding = find(document(left), rule, case.expected)
+    assert finding.verdict is not Verdict.PASS, finding.evidence
+
+
+def _damaged(case: Case, key: str) -> list[FactsDocument]:
+    whole = document(case.good)
+    result = []
+    for bad in GARBAGE:
+        if case.good.get(key) == bad:
+            continue
+        facts = [Fact(f.key, bad, f.source) if f.key == key else f for f in whole.facts]
+        result.append(FactsDocument(facts))
+    gone = [Fact(f.key, None, f.source, "EACCES") if f.key == key else f for f in whole.facts]
+    result.append(FactsDocument(gone))
+    result.append(FactsDocument([f for f in whole.facts if f.key != key]))
+    return result

@@ -79,13 +79,13 @@ class GotoScreen(ModalScreen[Work | None]):
     def __init__(self, look: Look, entries: Sequence[Entry]) -> None:
         super().__init__()
         self.list = EntryList(look, entries)
+        self.box = Input(placeholder="host, screen or command", id="query")
+        self.box.cursor_blink = False
 
     def compose(self) -> ComposeResult:
         """Input above, entries below."""
         with Vertical(id="goto"):
-            box = Input(placeholder="host, screen or command", id="query")
-            box.cursor_blink = False
-            yield box
+            yield self.box
             yield self.list
 
     def on_input_changed(self, event: Input.Changed) -> None:

@@ -189,7 +189,11 @@ class RoomScreen(HubScreen):
         box = self.query_one("#filter", Input)
         box.add_class("-open")
         box.value = self.grid.filter_text
-        box.focus()
+        self.set_focus(box)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A slash that is typed into the filter is a slash."""
+        return not (action == "filter" and isinstance(self.focused, Input))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while typing."""
@@ -201,7 +205,7 @@ class RoomScreen(HubScreen):
 
     def _close_filter(self) -> None:
         self.query_one("#filter", Input).remove_class("-open")
-        self.grid.focus()
+        self.set_focus(self.grid)
 
     def back(self) -> bool:
         """What Esc undoes here: the open filter, the filter, the marks. False when nothing is."""

@@ -24,6 +24,8 @@ class Action:
         help: What it does, in a sentence.
         hint: Place in the footer, lowest first; 0 keeps it out.
         changes_host: Hidden while the host is read-only.
+        typing_follows: Opens an input. Over a slow link the letters that follow come in the same
+            packet, so it must be carried out before the next key is looked at.
     """
 
     id: str
@@ -33,6 +35,7 @@ class Action:
     help: str
     hint: int = 0
     changes_host: bool = False
+    typing_follows: bool = False
 
     @property
     def area(self) -> str:
@@ -58,7 +61,7 @@ AREAS: dict[str, str] = {
 ACTIONS: tuple[Action, ...] = (
     Action("app.quit", "q", "quit", "quit", "Quit. Hosts are left as they are.", 99),
     Action("app.help", "question_mark,f1", "help", "help", "Explain this screen and its keys.", 90),
-    Action("app.goto", "colon,ctrl+p", "goto", "go to", "Go to a host, screen or command.", 80),
+    Action("app.goto", "colon,ctrl+p", "goto", "go to", "Go to a host, screen or command.", 80, typing_follows=True),
     Action("app.pause", "p", "pause", "pause", "Pause the screen, not the collecting.", 70),
     Action("app.alerts", "A", "alerts", "alerts", "What happened: past alerts.", 60),
     Action("app.journal", "J", "journal", "journal", "Everything that was asked of a host.", 61),
@@ -86,7 +89,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("room.hide", "H", "hide_pane", "hide pane", "Hide this pane; from the GPUs, all."),
     Action("gpus.sort", "o", "sort", "sort", "Sort by the next column.", 20),
     Action("gpus.reverse", "O", "reverse", "reverse", "Turn the order round."),
-    Action("gpus.filter", "slash", "filter", "filter", "Show GPUs that fit: cap, !idle, power<200.", 10),
+    Action("gpus.filter", "slash", "filter", "filter", "Show GPUs that fit: cap, !idle, power<200.", 10, typing_follows=True),
     Action("gpus.mark", "space", "mark", "mark", "Mark a GPU; the graph shows the marked."),
     Action("gpus.window", "w", "window", "window", "History of 60 s, 10 min or 1 h.", 25),
     Action("gpus.processes", "P", "processes", "processes", "What runs on the GPUs.", 30),

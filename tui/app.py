@@ -11,6 +11,7 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.dom import DOMNode
 from textual.screen import ModalScreen, Screen
+from textual.widgets import Input
 from textual.worker import Worker
 
 from backends.errors import RoomError
@@ -102,7 +103,7 @@ class RoomApp(App[int]):
             if not alert.ended and not self.shell.paused:
                 severity = {"critical": "error", "warning": "warning"}.get(alert.severity)
                 self.notify(
-                    alert.detail or alert.title,
+                    fmt.shorten(alert.detail or alert.title, 150),
                     title=f"{alert.host}: {alert.title}",
                     severity="error" if severity == "error" else "warning",
                     timeout=6,
@@ -164,12 +165,18 @@ class RoomApp(App[int]):
         if top is not None:
             self.push_screen(HelpScreen(self.shell, type(top), self.keymap))
 
-    def action_goto(self) -> None:
-        """Ask where to go."""
+    async def action_goto(self) -> None:
+        """Ask where to go; what is typed from now on goes there."""
         from screens.goto import GotoScreen
         from tui.palette import entries
 
-        self.push_screen(GotoScreen(self.shell.look, entries(self.shell, self.screen)), self._go)
+        dialog = GotoScreen(self.shell.look, entries(self.shell, self.screen))
+        await self.push_screen(dialog, self._go)
+        dialog.set_focus(dialog.box)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A colon that is typed into an input is a colon."""
+        return not (action == "goto" and isinstance(self.focused, Input))
 
     def _go(self, work: Callable[[RoomApp], None] | None) -> None:
         if work is not None:

@@ -18,6 +18,7 @@ def bindings(*areas_or_ids: str) -> list[BindingType]:
             show=bool(action.hint),
             tooltip=action.help,
             id=action.id,
+            priority=action.typing_follows,
         )
         for action in chosen
     ]

@@ -34,6 +34,11 @@ def fit(text: str, width: int, align: str = "<") -> str:
     return text + " " * space
 
 
+def shorten(text: str, most: int) -> str:
+    """Give at most so many characters, with an ellipsis where something was cut."""
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
 def whole(value: float | None, unit: str = "") -> str:
     """A number without decimals."""
     return ABSENT if value is None else f"{value:.0f}{unit}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -92,7 +93,10 @@ def open_room(config: Config, hosts: tuple[HostConfig, ...], arguments: argparse
         keymap=keymap,
         frames_per_second=config.refresh.frames_per_second,
     )
-    app.run()
+    for name in ("COLUMNS", "LINES"):
+        # Exported by some shells and wrappers; the screen would never follow a resized window.
+        os.environ.pop(name, None)
+    app.run(mouse=False)
     if app.crashed is not None:
         from tui import crash
 

@@ -158,7 +158,7 @@ class GpuGrid(RowList):
             rows.append(Line().extend((head + gap) * plan.tiles).row(width))
             rows += self._tile_rows(items, width)
         totals = totals_of(snapshot.gpus)
-        stale = items[0].stale_s is not None if items else False
+        stale = bool(items) and all(item.stale_s is not None for item in items)
         rows.append(totals_row(totals, width, glyphs, stale=stale))
         if len(rows) < height:
             rows.append(host_row(snapshot, width, stale=stale))

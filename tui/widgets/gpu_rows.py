@@ -16,6 +16,7 @@ from backends.model import (
     GpuState,
     GpuStatus,
     HostSnapshot,
+    Lane,
     LinkState,
     Severity,
     Verdict,
@@ -96,7 +97,7 @@ def items_of(snapshot: HostSnapshot, now_s: float, marked: frozenset[str]) -> li
             verdicts.get(gpu.uuid),
             runs_text(runs.get(gpu.uuid, ())),
             gpu.uuid in marked,
-            stale_s,
+            _age_of(gpu, now_s) if gpu.state is GpuState.STUCK else stale_s,
         )
         for gpu in snapshot.gpus
     ]
@@ -110,6 +111,11 @@ def _matters_more(verdict: Verdict, than: Verdict | None) -> bool:
         return True
     mine = (_RANKS[verdict.severity], verdict.word not in CALM_WORDS)
     return mine > (_RANKS[than.severity], than.word not in CALM_WORDS)
+
+
+def _age_of(gpu: GpuStatus, now_s: float) -> float:
+    """Age of the newest sample of one GPU."""
+    return max(0.0, now_s - gpu.read_s.get(Lane.FAST, now_s))
 
 
 def stale_for(snapshot: HostSnapshot, now_s: float) -> float | None:
@@ -478,13 +484,14 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 
 def totals_of(gpus: Sequence[GpuStatus]) -> Totals:
-    """Add up the GPUs of a host."""
-    rows = [gpu.readings for gpu in gpus if gpu.state is GpuState.OK]
+    """Add up the GPUs of a host; one that is stuck counts with what it read last."""
+    rows = [gpu.readings for gpu in gpus if gpu.state in (GpuState.OK, GpuState.STUCK)]
+    answering = sum(gpu.state is GpuState.OK for gpu in gpus)
     utilization = [r.utilization_gpu_pct for r in rows if r.utilization_gpu_pct is not None]
     temperatures = [r.temperature_gpu_c for r in rows if r.temperature_gpu_c is not None]
     return Totals(
         count=len(gpus),
-        answering=len(rows),
+        answering=answering,
         power_w=_sum([r.power_w for r in rows]),
         cap_w=_sum([r.power_limit_enforced_w for r in rows]),
         utilization_pct=sum(utilization) / len(utilization) if utilization else None,

@@ -39,7 +39,8 @@ class Tmux:
         program = [sys.executable, str(ROOT / "gpuroom.py"), *arguments]
         self.run(
             "new-session", "-d", "-x", str(size[0]), "-y", str(size[1]),
-            "env", "-u", "NO_COLOR", "COLUMNS=80", "LINES=24", *words, "sh", "-c", '"$@"; echo "left with $?"; sleep 600',
+            "env", "-u", "NO_COLOR", "COLUMNS=80", "LINES=24", *words,
+            "sh", "-c", '"$@"; echo "left with $?"; sleep 600',
             "sh", *program,
         )  # fmt: skip
 

@@ -99,7 +99,7 @@ class Run:
     progress: Progress | None = None
     ready: Place | None = None
     serving: Place | None = None
-    """First request that was carried out, where the log begins after readiness."""
+    """First line that only serving prints, where the log begins after readiness."""
     dead: Place | None = None
     stops: dict[int, Place] = field(default_factory=dict)
     stop_line: int | None = None
@@ -266,9 +266,12 @@ class LogJudge:
 
     def _judge(self, line: LogLine, engine: Engine) -> None:
         run, message = self.run, line.message
-        if run.up and engine.routine is not None and engine.routine.match(message):
-            self._served(line, engine)
-            return
+        if engine.routine is not None and engine.routine.match(message):
+            if not run.up and not run.phases and run.dead is None:
+                run.serving = Place(line.number, line.text[:400])
+            if run.up:
+                self._served(line, engine)
+                return
         if line.overwritten:
             for text in line.overwritten:
                 self._say(_as_line(line, text), engine)
@@ -280,7 +283,9 @@ class LogJudge:
     def _say(self, line: LogLine, engine: Engine) -> None:
         """Judge a line that says something."""
         message = line.message.strip()
-        if self.run.over and self._words.banner.found_in(message):
+        # A router's children have the port for a name: their banners are not the router's.
+        child = line.source is not None and line.source.isdigit()
+        if self.run.over and not child and self._words.banner.found_in(message):
             self._new_run(line.number)
         run = self.run
         if self.version is None or not run.over:
@@ -382,8 +387,6 @@ class LogJudge:
         run = self.run
         if not self._words.served.found_in(line.message):
             return
-        if not run.up and not run.phases and run.dead is None:
-            run.serving = Place(line.number, line.text[:400])
         if not run.up or (run.dead is not None and not engine.outlives_workers):
             return
         run.served += 1

@@ -315,7 +315,8 @@ _BRACKET: Final = _forms(
     # TensorRT-LLM: [12/07/2025-00:20:15] [TRT-LLM] [RANK 1] [E]
     r"\[(?P<stamp>\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d)\] ?",
     r"\[(?P<source>TRT-LLM|TensorRT-LLM)\](?: \[(?P<rank>RANK \d+)\])?"
-    r" ?(?:\[(?P<level>TRACE|DEBUG|INFO|WARNING|ERROR|FATAL|[VDIWEF])\])? ?",
+    r" ?(?:\[(?P<level>TRACE|DEBUG|INFO|WARNING|ERROR|FATAL|[VDIWEF])\])? ?"
+    r"(?:\[[a-z_]{2,12} *\] )?",
     # torch: [rank2]:[E1001 16:06:04.537131842 ProcessGroupNCCL.cpp:607] [Rank 2]
     r"\[(?P<source>rank\d+)\]:? ?",
     r"\[(?P<level>[IWEF])(?P<stamp>\d{3,4} \d\d:\d\d:\d\d\.\d+) [\w./-]+:\d+\] ?",

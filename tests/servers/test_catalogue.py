@@ -121,6 +121,9 @@ RAISED: list[tuple[str, str]] = [
      "after 600000ms while trying to connect to (10.0.0.4, 29500)."),
     ("rendezvous-failed", "torch.distributed.DistStoreError: Timed out after 601 seconds waiting "
      "for clients. 1/2 clients joined."),
+    ("custom-allreduce-failed", "RuntimeError: Failed: Cuda error csrc/custom_all_reduce.cuh:455 'invalid argument'"),
+    ("npu-fault", "RuntimeError: NPU function error: call aclnnMatmul failed, error code is 161002"),
+    ("no-gpu", "RuntimeError: 0 active drivers ([]). There should only be one."),
     ("ray-failed", "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing"),
     ("gated-model", "huggingface_hub.errors.GatedRepoError: 401 Client Error. (Request ID: Root=1)"),
     ("gated-model", "OSError: You are trying to access a gated repo."),
@@ -429,6 +432,29 @@ def test_out_of_memory_is_told_apart_by_when_it_happens() -> None:
     assert diagnose_bytes(early.encode(), CATALOGUE).cause == "cuda-oom-weights"
     late = failing.sglang(OOM)
     assert diagnose_bytes(late.encode(), CATALOGUE).cause == "cuda-oom-late"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "[2025-09-01 08:09:05] Child process unexpectedly failed with exitcode=-9. pid=430190",
+        "[2025-09-01 08:09:05] Subprocess scheduler_0 (pid=9) crashed with exit code -9. Triggering SIGQUIT for cleanup...",
+        "[2025-09-01 08:09:05] Rank 3 scheduler is dead. Exit code: -9",
+    ],
+)
+def test_a_child_that_was_killed_is_told_from_one_that_failed(words: str) -> None:
+    start = "[2025-09-01 08:00:00] server_args=ServerArgs(model_path='/m')\n"
+    tail = "\n[2025-09-01 08:09:06] Received sigquit from a child process.\nKilled\n"
+    verdict = diagnose_bytes((start + words + tail).encode(), CATALOGUE)
+    assert verdict.cause == "killed-no-message"
+
+
+def test_the_engine_core_that_was_killed_is_told_by_its_exit_code() -> None:
+    text = failing.vllm("x").split("ERROR 10-02")[0] + (
+        "\n(APIServer pid=7) RuntimeError: Engine core initialization failed. See root cause above. "
+        "Failed core proc(s): {'EngineCore_DP0': -9}\n"
+    )
+    assert diagnose_bytes(text.encode(), CATALOGUE).cause == "killed-no-message"
 
 
 def test_every_cause_has_an_example_here() -> None:

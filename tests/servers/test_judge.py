@@ -250,6 +250,27 @@ def test_a_log_that_begins_while_it_serves() -> None:
     assert judged(SERVED * 30 + REQUEST_ERROR).outcome == "ready"
 
 
+def test_a_log_of_which_only_the_quiet_end_is_left() -> None:
+    health = 'INFO:     10.0.0.2:5555 - "GET /health HTTP/1.1" 200 OK\n'
+    idle = "INFO 04-12 18:37:13 [loggers.py:87] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 0.0 tokens/s, Running: 0 reqs\n"
+    assert judged(idle * 3 + health * 3).outcome == "ready"
+    assert (
+        judged(
+            "[2025-03-08 12:29:32] "
+            + health
+            + "[2025-03-08 12:29:30 TP0] Decode batch. #running-req: 1\n"
+        ).outcome
+        == "ready"
+    )
+
+
+def test_models_that_a_router_loads_are_not_new_runs() -> None:
+    router = "build: 8173 (2e7e63852) with Clang\nmain: starting router server\nmain: router server is listening on http://0.0.0.0:8080\n"
+    child = "".join(f"[41234] {line}\n" for line in failing.llamacpp("").split("\n")[:8])
+    verdict = judged(router + child)
+    assert (verdict.outcome, verdict.ready_line) == ("ready", 3)
+
+
 def test_a_runner_that_died_does_not_end_ollama() -> None:
     text = (
         'time=2025-07-16T20:07:50.1+02:00 level=INFO source=routes.go:1 msg="Listening on 127.0.0.1:11434 (version 0.9.6)"\n'

@@ -202,7 +202,8 @@ COMMON_FATAL: Final = rx(
     r"^(?:Segmentation fault|Bus error|Aborted|Killed|Illegal instruction)\b(?! by)",
     r"\(core dumped\)",
     r"^terminate called (?:after throwing|without an active exception|recursively)",
-    r"^(?:\[\d+\]\s+)?\d+ (?:killed|abort|segmentation fault|bus error)\b",
+    r"^(?:\[\d+\]\s*[+-]?\s+)?\d+ (?:killed|abort|segmentation fault|bus error)\b",
+    r"^\[\d+\][+-]?\s+(?:Killed|Aborted|Segmentation fault|Bus error|Exit [1-9])",
     r"^\w*sh: (?:line \d+: +\d+ )?(?:[Aa]bort(?:ed)?|[Kk]illed|[Ss]egmentation fault)",
     r"^!!!!!!! Segfault encountered",
     # What systemd, docker compose, Slurm and MPI say of a program that ended badly.
@@ -216,6 +217,6 @@ COMMON_STOP: Final = rx(
     r"(?i)^(?:received|caught|got) (?:signal )?\(?(?:sigterm|sigint|signal 15|signal 2|15|2)\b",
     r"(?i)\bSIGTERM received|received SIG(?:TERM|INT)\b|trigger received signal=SIG(?:TERM|INT)",
     r"^Terminated$",
-    r"^(?:\[\d+\]\s+)?\d+ terminated\b",
+    r"^(?:\[\d+\]\s*[+-]?\s+)?\d+ terminated\b|^\[\d+\][+-]?\s+Terminated\b",
     r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ \*\*\*",
 )

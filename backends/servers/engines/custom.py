@@ -29,7 +29,6 @@ ENGINE = Engine(
     id=EngineId.CUSTOM,
     title="custom server",
     default_port=None,
-    banner=rx(r"^Started server process \[\d+\]"),
     marks=marks(
         (Phase.LOADING, r"(?i)^loading (?:the )?(?:model|weights|checkpoint)"),
         (Phase.HTTP, r"^Started server process"),

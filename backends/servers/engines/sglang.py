@@ -84,7 +84,7 @@ ENGINE = Engine(
     fatal=rx(
         r"^(?:Scheduler|DetokenizerManager|TokenizerManager|DataParallelController|Detokenizer)"
         r" hit an exception",
-        r"^Received sigquit from a child proc",
+        r"^Received sigquit from a child proc|^SIGQUIT received\.",
         r"^(?:Rank \d+ )?scheduler (?:is dead|died)|^Rank \d+ scheduler (?:is dead|died)",
         r"^Initialization failed\b|^(?:router |detokenizer )?init[_ ]state: Traceback",
         r"^Child process unexpectedly failed",

@@ -70,6 +70,7 @@ ENGINE = Engine(
     not_ready=rx(BIND_FAILED),
     fatal=rx(
         r"Failed to initialize executor|Executor creation failed",
+        r"Failed to parse the arguments for the LLM constructor",
         r"MPI_ABORT was invoked|Executor worker (?:died|returned error)|Fatal error in worker",
         r"mpirun (?:noticed|detected) that (?:process|one or more)",
         r"RequestError: .*Executor|Hang detected on rank",

@@ -109,7 +109,7 @@ ENGINE = Engine(
     ),
     routine=re.compile(
         r'^[\d.:a-f\[\]]{3,45}:\d+ - "(?:GET|POST) [^"]{1,200}" [23]\d\d|^Engine \d+: Avg prompt|'
-        r"^Avg prompt throughput|^(?:Received|Added|Finished) request \S+|^Route: /"
+        r"^Avg prompt throughput|^(?:Received|Added|Finished) request \S+"
     ),
     advice=advice(
         (

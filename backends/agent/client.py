@@ -25,6 +25,7 @@ NotificationHandler = Callable[[str, Mapping[str, object]], None]
 READ_SIZE: Final = 256 * 1024
 CLOSE_S: Final = 3.0
 STREAM_QUEUE: Final = 64
+MAX_STREAMS: Final = 64
 _TOO_OLD: Final = re.compile(r"no attribute 'buffer'|SyntaxError|No module named '?importlib\.abc")
 _MISSING: Final = re.compile(
     r"not found|No such file|not recognized|unknown command|can't open|cannot find|Unknown command",
@@ -113,6 +114,7 @@ class AgentClient:
         self._splitter = LineSplitter()
         self._pending: dict[int, asyncio.Future[object]] = {}
         self._streams: dict[int, asyncio.Queue[Message]] = {}
+        self._left_streams: set[int] = set()
         self._loaded: dict[str, asyncio.Future[None]] = {}
         self._next_id = 0
         self._hello = asyncio.Event()
@@ -200,6 +202,7 @@ class AgentClient:
             raise AgentError(f"{method} is no stream")
         queue = self._streams.setdefault(number, asyncio.Queue())
         ended = asyncio.create_task(self._ended.wait())
+        finished = False
         try:
             while True:
                 taken = asyncio.create_task(queue.get())
@@ -209,6 +212,7 @@ class AgentClient:
                     raise self._gone()
                 message = taken.result()
                 if "data" not in message:
+                    finished = True
                     if message.get("error"):
                         raise AgentError(f"{method} failed", clean(str(message["error"])))
                     return
@@ -217,7 +221,8 @@ class AgentClient:
         finally:
             ended.cancel()
             self._streams.pop(number, None)
-            if not self._ended.is_set():
+            if not finished and not self._ended.is_set():
+                self._left_streams.add(number)
                 with contextlib.suppress(AgentError, LinkError, OSError):
                     await self._tell("stream_cancel", {"id": number})
 
@@ -278,11 +283,8 @@ class AgentClient:
     def _take_notification(self, method: str, params: Message) -> None:
         if method in ("stream", "stream_end"):
             number = params.get("id")
-            if isinstance(number, int) and len(self._streams) < STREAM_QUEUE:
-                # A piece may come before whoever asked for it has had its turn.
-                queue = self._streams.setdefault(number, asyncio.Queue())
-                if queue.qsize() <= STREAM_QUEUE:
-                    queue.put_nowait(params)
+            if isinstance(number, int):
+                self._take_piece(number, params)
             return
         if method == "refused":
             self._refused = params
@@ -300,6 +302,20 @@ class AgentClient:
             self.handler_error = f"{method}: {type(error).__name__}: {error}"
         if method == "hello":
             self._hello.set()
+
+    def _take_piece(self, number: int, params: Message) -> None:
+        if number in self._left_streams:
+            if "data" not in params:
+                self._left_streams.discard(number)  # its producer has heard of it
+            return
+        queue = self._streams.get(number)
+        if queue is None:
+            # A piece may come before whoever asked for it has had its turn.
+            if len(self._streams) >= MAX_STREAMS:
+                return
+            queue = self._streams[number] = asyncio.Queue()
+        if queue.qsize() <= STREAM_QUEUE:
+            queue.put_nowait(params)
 
     def _take_answer(self, message: Message) -> bool:
         identity = message.get("id")

@@ -7,6 +7,7 @@ or mended later is found without a restart.
 
 from __future__ import annotations
 
+import ctypes
 import glob
 import os
 import re
@@ -156,7 +157,7 @@ class Keeper:
         nvml = self._nvml
         self._shutdown()
         try:
-            self._call("nvmlInit")
+            self._init()
         except nvml.NVMLError as error:
             raise self._problem(error) from error
         self._initialised = True
@@ -164,6 +165,17 @@ class Keeper:
             return self._list()
         except nvml.NVMLError as error:
             raise self._problem(error) from error
+
+    def _init(self) -> None:
+        nvml = self._nvml
+        try:
+            self._call("nvmlInit")
+        except nvml.NVMLError as error:
+            # After an upgrade under us, our library is the old one for as long as we live.
+            mismatch = code_of(error) == nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+            if not mismatch or not load_matching_library(nvml):
+                raise
+            self._call("nvmlInit")
 
     def _list(self) -> Listed:
         nvml = self._nvml
@@ -257,14 +269,40 @@ def kernel_module_version() -> Optional[str]:
     return None
 
 
-def library_version() -> Optional[str]:
-    """Version of the NVML library that this process has mapped."""
+def mapped_library(maps: str = "/proc/self/maps") -> Optional[str]:
+    """Path of the NVML library that this process mapped last; it may be gone from the disk."""
     try:
-        with open("/proc/self/maps") as file:
-            match = re.search(r"libnvidia-ml\.so\.(\d+\.\d+[.\d]*)", file.read())
+        with open(maps) as file:
+            found = re.findall(r"(/\S*/libnvidia-ml\.so\.\d+\.\d+[.\d]*)", file.read())
     except OSError:
         return None
-    return match.group(1) if match else None
+    return found[-1] if found else None
+
+
+def library_version() -> Optional[str]:
+    """Version of the NVML library that this process has mapped."""
+    path = mapped_library()
+    return path.rpartition(".so.")[2] if path else None
+
+
+def load_matching_library(nvml: Any) -> bool:
+    """Give pynvml the library of the kernel module's version, where that lies beside ours.
+
+    The loader of the system would give the old one again, since it knows libraries by name; by its
+    full path the new one is another file.
+    """
+    path, version = mapped_library(), kernel_module_version()
+    if path is None or version is None or not hasattr(nvml, "nvmlLib"):
+        return False
+    wanted = os.path.join(os.path.dirname(path), "libnvidia-ml.so." + version)
+    if wanted == path or not os.path.exists(wanted):
+        return False
+    try:
+        nvml.nvmlLib = ctypes.CDLL(wanted)
+    except OSError:
+        return False
+    getattr(nvml, "_nvmlGetFunctionPointer_cache", {}).clear()
+    return True
 
 
 def denied_device() -> Optional[str]:

@@ -8,7 +8,7 @@ microseconds, an unsupported fan 156, MIG mode and ECC mode 160, energy 3,200, a
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 UINT_UNKNOWN = 0xFFFFFFFF
 ULONGLONG_UNKNOWN = 0xFFFFFFFFFFFFFFFF
@@ -28,13 +28,61 @@ class Absent(NamedTuple):
 
 
 Values = Dict[str, Any]
+Convert = Callable[[Any], Any]
 
 
 class Probe(NamedTuple):
-    """One or a few calls, and the keys that they give."""
+    """A call, or some that belong together, and the keys that they give: it fails as one."""
 
     keys: Tuple[str, ...]
     read: Callable[[Any], Values]
+
+
+def one(
+    key: str, name: str, constants: Sequence[str] = (), convert: Optional[Convert] = None
+) -> Probe:
+    """The probe of a reading that is one call, with constants of pynvml by name."""
+
+    def read(gpu: Any) -> Values:
+        value = gpu.call(name, *[getattr(gpu.nvml, constant) for constant in constants])
+        if value in (UINT_UNKNOWN, ULONGLONG_UNKNOWN):
+            return {key: Absent("the driver gave no value")}
+        return {key: value if convert is None else convert(value)}
+
+    return Probe((key,), read)
+
+
+def text(value: Any) -> str:
+    """A string of NVML, which very old bindings give as bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _thousandth(value: Any) -> Any:
+    return round(value / 1000.0, 1)
+
+
+def _first_is_on(pair: Any) -> bool:
+    return bool(pair[0])
+
+
+def _kibibytes(value: Any) -> Any:
+    return 1024 * value
+
+
+def _state(state: int) -> Any:
+    return Absent("unknown to the driver") if state > 15 else state
+
+
+def _compute_mode(mode: int) -> str:
+    return COMPUTE_MODES.get(mode, "mode %d" % mode)
+
+
+def _architecture(number: int) -> str:
+    return ARCHITECTURES.get(number, "architecture %d" % number)
+
+
+def _capability(pair: Any) -> str:
+    return "%d.%d" % tuple(pair)
 
 
 def _power(gpu: Any) -> Values:
@@ -43,15 +91,15 @@ def _power(gpu: Any) -> Values:
     )
     for key, value in values.items():
         if not isinstance(value, Absent):
-            values[key] = round(value / 1000.0, 1)
+            values[key] = _thousandth(value)
     if isinstance(values["power_w"], Absent):
         # Before these fields existed: the average on Ampere and newer, else the value of now.
-        values["power_w"] = round(gpu.call("nvmlDeviceGetPowerUsage") / 1000.0, 1)
+        try:
+            values["power_w"] = _thousandth(gpu.call("nvmlDeviceGetPowerUsage"))
+        except gpu.nvml.NVMLError:
+            if isinstance(values["power_average_w"], Absent):
+                raise
     return values
-
-
-def _power_limit(gpu: Any) -> Values:
-    return {"power_limit_enforced_w": gpu.call("nvmlDeviceGetEnforcedPowerLimit") / 1000.0}
 
 
 def _utilization(gpu: Any) -> Values:
@@ -112,36 +160,12 @@ def _temperature(gpu: Any) -> Values:
     return {"temperature_gpu_c": value}
 
 
-def _clocks(gpu: Any) -> Values:
-    nvml = gpu.nvml
-    return {
-        "sm_clock_mhz": gpu.call("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
-        "memory_clock_mhz": gpu.call("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
-    }
-
-
 def _event_reasons(gpu: Any) -> Values:
     names = (
         "nvmlDeviceGetCurrentClocksEventReasons",
         "nvmlDeviceGetCurrentClocksThrottleReasons",
     )
     return {"event_reasons": gpu.first(names)}
-
-
-def _link(gpu: Any) -> Values:
-    return {
-        "pcie_generation": gpu.call("nvmlDeviceGetCurrPcieLinkGeneration"),
-        "pcie_width": gpu.call("nvmlDeviceGetCurrPcieLinkWidth"),
-    }
-
-
-def _performance_state(gpu: Any) -> Values:
-    state = gpu.call("nvmlDeviceGetPerformanceState")
-    return {"performance_state": Absent("unknown to the driver") if state > 15 else state}
-
-
-def _energy(gpu: Any) -> Values:
-    return {"energy_j": round(gpu.call("nvmlDeviceGetTotalEnergyConsumption") / 1000.0, 1)}
 
 
 def _temperature_memory(gpu: Any) -> Values:
@@ -160,14 +184,6 @@ def _margin(gpu: Any) -> Values:
         )
         margin = threshold - _temperature(gpu)["temperature_gpu_c"]
     return {"temperature_margin_c": margin}
-
-
-def _fan(gpu: Any) -> Values:
-    return {"fan_pct": gpu.call("nvmlDeviceGetFanSpeed")}
-
-
-def _replays(gpu: Any) -> Values:
-    return {"pcie_replay_count": gpu.call("nvmlDeviceGetPcieReplayCounter")}
 
 
 def _nvlink(gpu: Any) -> Values:
@@ -201,26 +217,6 @@ def _nvlink(gpu: Any) -> Values:
     return values
 
 
-def _ecc(gpu: Any) -> Values:
-    return {"ecc_enabled": bool(gpu.call("nvmlDeviceGetEccMode")[0])}
-
-
-def _ecc_counts(gpu: Any) -> Values:
-    nvml = gpu.nvml
-    return {
-        "ecc_corrected_count": gpu.call(
-            "nvmlDeviceGetTotalEccErrors",
-            nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
-            nvml.NVML_VOLATILE_ECC,
-        ),
-        "ecc_uncorrected_count": gpu.call(
-            "nvmlDeviceGetTotalEccErrors",
-            nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-            nvml.NVML_VOLATILE_ECC,
-        ),
-    }
-
-
 def _remapped_rows(gpu: Any) -> Values:
     corrected, uncorrected, pending, failed = gpu.call("nvmlDeviceGetRemappedRows")
     return {
@@ -237,15 +233,6 @@ def _mig(gpu: Any) -> Values:
         gpu.mig = mig
         gpu.forget_unsupported()
     return {"mig_enabled": mig}
-
-
-def _modes(gpu: Any) -> Values:
-    return {"persistence_enabled": bool(gpu.call("nvmlDeviceGetPersistenceMode"))}
-
-
-def _compute_mode(gpu: Any) -> Values:
-    mode = gpu.call("nvmlDeviceGetComputeMode")
-    return {"compute_mode": COMPUTE_MODES.get(mode, "mode %d" % mode)}
 
 
 def _held(gpu: Any) -> Values:
@@ -285,59 +272,9 @@ def _held(gpu: Any) -> Values:
     }
 
 
-def _pcie(gpu: Any) -> Values:
-    nvml = gpu.nvml
-    return {
-        "pcie_rx_bytes_per_s": 1024
-        * gpu.call("nvmlDeviceGetPcieThroughput", nvml.NVML_PCIE_UTIL_RX_BYTES),
-        "pcie_tx_bytes_per_s": 1024
-        * gpu.call("nvmlDeviceGetPcieThroughput", nvml.NVML_PCIE_UTIL_TX_BYTES),
-    }
-
-
-def _limit_default(gpu: Any) -> Values:
-    value = gpu.call("nvmlDeviceGetPowerManagementDefaultLimit")
-    return {"power_limit_default_w": value / 1000.0}
-
-
 def _limits(gpu: Any) -> Values:
     low, high = gpu.call("nvmlDeviceGetPowerManagementLimitConstraints")
     return {"power_limit_min_w": low / 1000.0, "power_limit_max_w": high / 1000.0}
-
-
-def _clocks_max(gpu: Any) -> Values:
-    nvml = gpu.nvml
-    return {
-        "sm_clock_max_mhz": gpu.call("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
-        "memory_clock_max_mhz": gpu.call("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_MEM),
-    }
-
-
-def _link_max(gpu: Any) -> Values:
-    return {
-        "pcie_generation_max": gpu.call("nvmlDeviceGetMaxPcieLinkGeneration"),
-        "pcie_width_max": gpu.call("nvmlDeviceGetMaxPcieLinkWidth"),
-    }
-
-
-def _slowdown(gpu: Any) -> Values:
-    value = gpu.call(
-        "nvmlDeviceGetTemperatureThreshold", gpu.nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
-    )
-    return {"temperature_slowdown_c": value}
-
-
-def _architecture(gpu: Any) -> Values:
-    number = gpu.call("nvmlDeviceGetArchitecture")
-    return {"architecture": ARCHITECTURES.get(number, "architecture %d" % number)}
-
-
-def _capability(gpu: Any) -> Values:
-    return {"compute_capability": "%d.%d" % tuple(gpu.call("nvmlDeviceGetCudaComputeCapability"))}
-
-
-def _vbios(gpu: Any) -> Values:
-    return {"vbios_version": text(gpu.call("nvmlDeviceGetVbiosVersion"))}
 
 
 def _numa_node(gpu: Any) -> Values:
@@ -361,25 +298,36 @@ def _numa_node_of_bus(bus_id: str) -> Any:
 
 FAST: List[Probe] = [
     Probe(("power_w", "power_average_w"), _power),
-    Probe(("power_limit_enforced_w",), _power_limit),
+    one("power_limit_enforced_w", "nvmlDeviceGetEnforcedPowerLimit", convert=_thousandth),
     Probe(("utilization_gpu_pct", "utilization_memory_pct"), _utilization),
     Probe(("memory_used_bytes",), _memory_used),
     Probe(("temperature_gpu_c",), _temperature),
-    Probe(("sm_clock_mhz", "memory_clock_mhz"), _clocks),
+    one("sm_clock_mhz", "nvmlDeviceGetClockInfo", ["NVML_CLOCK_SM"]),
+    one("memory_clock_mhz", "nvmlDeviceGetClockInfo", ["NVML_CLOCK_MEM"]),
     Probe(("event_reasons",), _event_reasons),
-    Probe(("pcie_generation", "pcie_width"), _link),
-    Probe(("performance_state",), _performance_state),
+    one("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
+    one("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
+    one("performance_state", "nvmlDeviceGetPerformanceState", convert=_state),
 ]
 SLOW: List[Probe] = [
-    Probe(("energy_j",), _energy),
+    one("energy_j", "nvmlDeviceGetTotalEnergyConsumption", convert=_thousandth),
     Probe(("memory_total_bytes", "memory_reserved_bytes"), _memory_rest),
     Probe(("temperature_memory_c",), _temperature_memory),
     Probe(("temperature_margin_c",), _margin),
-    Probe(("fan_pct",), _fan),
-    Probe(("pcie_replay_count",), _replays),
+    one("fan_pct", "nvmlDeviceGetFanSpeed"),
+    one("pcie_replay_count", "nvmlDeviceGetPcieReplayCounter"),
     Probe(("nvlink_links_active", "nvlink_links_total", "nvlink_error_count"), _nvlink),
-    Probe(("ecc_enabled",), _ecc),
-    Probe(("ecc_corrected_count", "ecc_uncorrected_count"), _ecc_counts),
+    one("ecc_enabled", "nvmlDeviceGetEccMode", convert=_first_is_on),
+    one(
+        "ecc_corrected_count",
+        "nvmlDeviceGetTotalEccErrors",
+        ["NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_VOLATILE_ECC"],
+    ),
+    one(
+        "ecc_uncorrected_count",
+        "nvmlDeviceGetTotalEccErrors",
+        ["NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"],
+    ),
     Probe(
         (
             "remapped_rows_corrected",
@@ -390,24 +338,43 @@ SLOW: List[Probe] = [
         _remapped_rows,
     ),
     Probe(("mig_enabled",), _mig),
-    Probe(("persistence_enabled",), _modes),
-    Probe(("compute_mode",), _compute_mode),
+    one("persistence_enabled", "nvmlDeviceGetPersistenceMode", convert=bool),
+    one("compute_mode", "nvmlDeviceGetComputeMode", convert=_compute_mode),
     Probe(
         ("time_power_cap_us", "time_thermal_us", "time_power_brake_us", "time_sync_boost_us"),
         _held,
     ),
 ]
-PCIE: List[Probe] = [Probe(("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"), _pcie)]
+PCIE: List[Probe] = [
+    one(
+        "pcie_rx_bytes_per_s",
+        "nvmlDeviceGetPcieThroughput",
+        ["NVML_PCIE_UTIL_RX_BYTES"],
+        _kibibytes,
+    ),
+    one(
+        "pcie_tx_bytes_per_s",
+        "nvmlDeviceGetPcieThroughput",
+        ["NVML_PCIE_UTIL_TX_BYTES"],
+        _kibibytes,
+    ),
+]
 ONCE: List[Probe] = [
     Probe(("mig_enabled",), _mig),  # also in the slow lane; first, since others depend on it
-    Probe(("power_limit_default_w",), _limit_default),
+    one("power_limit_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", convert=_thousandth),
     Probe(("power_limit_min_w", "power_limit_max_w"), _limits),
-    Probe(("sm_clock_max_mhz", "memory_clock_max_mhz"), _clocks_max),
-    Probe(("pcie_generation_max", "pcie_width_max"), _link_max),
-    Probe(("temperature_slowdown_c",), _slowdown),
-    Probe(("architecture",), _architecture),
-    Probe(("compute_capability",), _capability),
-    Probe(("vbios_version",), _vbios),
+    one("sm_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", ["NVML_CLOCK_SM"]),
+    one("memory_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", ["NVML_CLOCK_MEM"]),
+    one("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
+    one("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
+    one(
+        "temperature_slowdown_c",
+        "nvmlDeviceGetTemperatureThreshold",
+        ["NVML_TEMPERATURE_THRESHOLD_SLOWDOWN"],
+    ),
+    one("architecture", "nvmlDeviceGetArchitecture", convert=_architecture),
+    one("compute_capability", "nvmlDeviceGetCudaComputeCapability", convert=_capability),
+    one("vbios_version", "nvmlDeviceGetVbiosVersion", convert=text),
     Probe(("numa_node",), _numa_node),
 ]
 LANES: Dict[str, List[Probe]] = {"fast": FAST, "slow": SLOW, "pcie": PCIE}
@@ -420,8 +387,3 @@ def code_of(error: BaseException) -> int:
     """The NVML error code of an exception; -1 for any other exception."""
     value = getattr(error, "value", None)
     return value if isinstance(value, int) else -1
-
-
-def text(value: Any) -> str:
-    """A string of NVML, which very old bindings give as bytes."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

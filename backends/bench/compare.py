@@ -18,8 +18,8 @@ from backends.bench.inference import Arm, Block, Estimate, holm, judge, mean
 from backends.bench.results import RunResult, StepResult, TimeBlock
 
 LEVEL: Final = 0.04
-"""Chance of a false alarm anywhere in a comparison; below 5 in 100, since the method itself errs a
-little where repetitions differ (`benchmarks/compare_power.py` prints by how much)."""
+"""Chance of a false alarm anywhere in a comparison. Below the 5 in 100 that are promised, since the
+method errs a little where neighbouring blocks are correlated: `benchmarks/compare_power.py`."""
 SMALLEST_CHANGE: Final = 0.02
 """The change that a comparison should be able to find."""
 

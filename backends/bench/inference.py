@@ -21,7 +21,7 @@ from statistics import NormalDist, fmean, variance
 from typing import Final
 
 RESAMPLES: Final = 500
-POOL_ABOVE: Final = 0.5
+POOL_ABOVE: Final = 0.7
 """Repetitions are pooled with blocks unless they differ more than chance does at this level."""
 MAX_CORRELATION: Final = 0.8
 POWER: Final = 0.8

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from backends.tuning import numbers
 from backends.tuning.facts import Vantage
 from backends.tuning.gpus import DEVICE_NAMES, Generation, Model, generation_of, model_of
+from backends.tuning.pci_devices import Device, find_devices
 from backends.tuning.view import View
 
 
@@ -62,6 +64,7 @@ class Context:
     cpus: int | None
     kernel: str | None
     gpus: tuple[Gpu, ...]
+    devices: Mapping[str, Device]
     gpu_count: int | None
     proxmox: bool
     rdma: bool | None
@@ -98,6 +101,7 @@ def build(view: View) -> Context:
         cpus=_cpus(view),
         kernel=kernel_release(view),
         gpus=gpus,
+        devices=find_devices(view),
         gpu_count=_gpu_count(view, gpus),
         proxmox=_proxmox(view),
         rdma=_rdma(view),

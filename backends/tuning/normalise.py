@@ -19,7 +19,43 @@ from backends.tuning.readers.pci_address import address
 
 PCI: Final = "/sys/bus/pci/devices/"
 _BDF: Final = r"([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
-Facts: TypeAlias = Mapping[str, Fact]
+_ATTRIBUTE: Final = re.compile(rf"{PCI}{_BDF}(?:/(.+))?")
+PREFIXES: Final = (
+    "cmd/",
+    PCI,
+    "nvml/",
+    "proc/",
+    "/etc/pve/",
+    "/etc/default/grub.d/",
+    "/etc/sysctl",
+    "/usr/lib/sysctl.d/",
+)
+"""What raw facts begin with whose names are not known beforehand."""
+
+
+class Raw:
+    """The facts of one vantage as they were gathered, by key and by beginning."""
+
+    def __init__(self, facts: Mapping[str, Fact]) -> None:
+        self.facts = facts
+        self._below: dict[str, list[Fact]] = {prefix: [] for prefix in PREFIXES}
+        for key, fact in facts.items():
+            if key.startswith(PREFIXES):
+                prefix = next(p for p in PREFIXES if key.startswith(p))
+                self._below[prefix].append(fact)
+
+    def get(self, key: str) -> Fact | None:
+        """The fact of that key."""
+        return self.facts.get(key)
+
+    def below(self, prefix: str) -> list[Fact]:
+        """The facts that begin with one of `PREFIXES`."""
+        return self._below[prefix]
+
+    def text(self, key: str) -> str | None:
+        """A fact's value where it is text."""
+        fact = self.facts.get(key)
+        return fact.value if fact is not None and isinstance(fact.value, str) else None
 
 
 def normalise(document: FactsDocument) -> FactsDocument:
@@ -29,16 +65,12 @@ def normalise(document: FactsDocument) -> FactsDocument:
         known = {f.key: f for f in document.facts if f.vantage is vantage}
         if not known:
             continue
+        raw = Raw(known)
         derived: dict[str, Fact] = {}
         for step in STEPS:
-            for fact in step(known):
+            for fact in step(raw):
                 derived.setdefault(fact.key, fact)
-        # What a command printed feeds further steps (a kernel log gives a release, say).
-        merged = {**derived, **known}
-        for step in SECOND_STEPS:
-            for fact in step(merged):
-                merged.setdefault(fact.key, fact)
-        result.extend(merged.values())
+        result.extend({**derived, **known}.values())
     return FactsDocument(result, document.host, document.boot_id, document.gathered_at)
 
 
@@ -46,13 +78,13 @@ def _derive(fact: Fact, key: str, value: Value | None, error: str | None = None)
     return Fact(key, value, fact.source, error, fact.time, fact.vantage, fact.needs_root)
 
 
-def _commands(known: Facts) -> Iterator[Fact]:
+def _commands(known: Raw) -> Iterator[Fact]:
     """Output of commands, read by the readers of pasted text."""
     from backends.tuning.readers import read_excerpt
     from backends.tuning.readers.excerpt import Excerpt, Line
 
-    for fact in known.values():
-        if not fact.key.startswith("cmd/") or not isinstance(fact.value, str):
+    for fact in known.below("cmd/"):
+        if not isinstance(fact.value, str):
             continue
         command = fact.key.removeprefix("cmd/")
         lines = [Line(f"$ {command}", 0)]
@@ -76,17 +108,17 @@ def _commands(known: Facts) -> Iterator[Fact]:
             yield _derive(fact, "time/ntp_synchronized", word)
 
 
-def _unit_states(known: Facts) -> Iterator[Fact]:
-    for fact in known.values():
+def _unit_states(known: Raw) -> Iterator[Fact]:
+    for fact in known.below("cmd/"):
         match = re.fullmatch(r"cmd/systemctl is-(active|enabled) ([\w@.-]+)", fact.key)
         if match and isinstance(fact.value, str) and fact.value.strip():
             yield _derive(fact, f"unit/{match[2]}/{match[1]}", fact.value.split()[0])
 
 
-def _pci(known: Facts) -> Iterator[Fact]:
+def _pci(known: Raw) -> Iterator[Fact]:
     """`pci/ADDRESS/...` from sysfs attributes and configuration bytes."""
-    for fact in known.values():
-        match = re.fullmatch(rf"{PCI}{_BDF}(?:/(.+))?", fact.key)
+    for fact in known.below(PCI):
+        match = _ATTRIBUTE.fullmatch(fact.key)
         if not match:
             continue
         bdf, name = match[1], match[2]
@@ -138,11 +170,11 @@ def _config(fact: Fact, base: str) -> Iterator[Fact]:
         yield _derive(fact, f"{base}/{field}", value)
 
 
-def _resources(known: Facts) -> Iterator[Fact]:
+def _resources(known: Raw) -> Iterator[Fact]:
     """The largest memory BAR of a device, from its `resource` file."""
-    for fact in known.values():
-        match = re.fullmatch(rf"{PCI}{_BDF}/resource", fact.key)
-        if not match or not isinstance(fact.value, str):
+    for fact in known.below(PCI):
+        match = _ATTRIBUTE.fullmatch(fact.key)
+        if not match or match[2] != "resource" or not isinstance(fact.value, str):
             continue
         largest = 0
         for row in fact.value.split("\n")[:6]:
@@ -155,14 +187,14 @@ def _resources(known: Facts) -> Iterator[Fact]:
             yield _derive(fact, f"pci/{match[1]}/bar_bytes", largest)
 
 
-def _nvml(known: Facts) -> Iterator[Fact]:
+def _nvml(known: Raw) -> Iterator[Fact]:
     """`gpu/ADDRESS/...` from NVML's values by index."""
     ids: dict[str, str] = {}
-    for fact in known.values():
+    for fact in known.below("nvml/"):
         match = re.fullmatch(r"nvml/(\d{1,3})/pci_bus_id", fact.key)
         if match and isinstance(fact.value, str):
             ids[match[1]] = address(fact.value) or f"index-{match[1]}"
-    for fact in known.values():
+    for fact in known.below("nvml/"):
         match = re.fullmatch(r"nvml/(\d{1,3})/(\w+)", fact.key)
         if not match:
             continue
@@ -170,52 +202,49 @@ def _nvml(known: Facts) -> Iterator[Fact]:
         name = {"arch": "architecture"}.get(match[2], match[2])
         yield _derive(fact, f"gpu/{id_}/{name}", fact.value, fact.error)
         yield _derive(fact, f"gpu/{id_}/index", int(match[1]))
-    if "nvml/count" in known:
-        yield _derive(known["nvml/count"], "gpu/complete", True)
+    if (count := known.get("nvml/count")) is not None:
+        yield _derive(count, "gpu/complete", True)
 
 
-def _text(known: Facts, key: str) -> str | None:
-    fact = known.get(key)
-    return fact.value if fact is not None and isinstance(fact.value, str) else None
-
-
-def _files(known: Facts) -> Iterator[Fact]:
+def _files(known: Raw) -> Iterator[Fact]:
     """Files whose content several facts are made of."""
-    if (text := _text(known, "/proc/driver/nvidia/version")) is not None:
+    if (text := known.text("/proc/driver/nvidia/version")) is not None:
         match = re.search(r"NVRM version:\s+NVIDIA UNIX (Open )?.*?(\d{3}\.\d+(?:\.\d+)?)", text)
-        fact = known["/proc/driver/nvidia/version"]
+        fact = known.facts["/proc/driver/nvidia/version"]
         if match:
             yield _derive(fact, "nvrm/version", match[2])
             yield _derive(fact, "nvrm/open", bool(match[1]))
-    if (text := _text(known, "/sys/module/nvidia/version")) and (
-        "/proc/driver/nvidia/version" not in known
+    if (text := known.text("/sys/module/nvidia/version")) and (
+        "/proc/driver/nvidia/version" not in known.facts
     ):
-        yield _derive(known["/sys/module/nvidia/version"], "nvrm/version", text.strip())
-    if (text := _text(known, "/sys/fs/cgroup/memory.events")) and (
+        yield _derive(known.facts["/sys/module/nvidia/version"], "nvrm/version", text.strip())
+    if (text := known.text("/sys/fs/cgroup/memory.events")) and (
         match := re.search(r"^oom_kill (\d{1,12})$", text, re.M)
     ):
         yield _derive(
-            known["/sys/fs/cgroup/memory.events"], "cgroup/memory/oom_kill", int(match[1])
+            known.facts["/sys/fs/cgroup/memory.events"], "cgroup/memory/oom_kill", int(match[1])
         )
-    if (text := _text(known, "/sys/fs/cgroup/cpu.stat")) and (
+    if (text := known.text("/sys/fs/cgroup/cpu.stat")) and (
         match := re.search(r"^nr_throttled (\d{1,15})$", text, re.M)
     ):
-        yield _derive(known["/sys/fs/cgroup/cpu.stat"], "cgroup/cpu/nr_throttled", int(match[1]))
-    if (text := _text(known, "/proc/1/environ")) and (
+        yield _derive(
+            known.facts["/sys/fs/cgroup/cpu.stat"], "cgroup/cpu/nr_throttled", int(match[1])
+        )
+    if (text := known.text("/proc/1/environ")) and (
         match := re.search(r"(?:^|[\0\ufffd\n])container=([a-z-]{2,20})", text)
     ):
-        yield _derive(known["/proc/1/environ"], "virt/kind", match[1])
+        yield _derive(known.facts["/proc/1/environ"], "virt/kind", match[1])
     listing = known.get("/proc/driver/nvidia/gpus")
     if listing is not None and isinstance(listing.value, list):
         yield _derive(listing, "driver/gpu_count", len(listing.value))
-    if any(re.fullmatch(rf"{PCI}{_BDF}/class", key) for key in known):
-        first = next(f for k, f in known.items() if re.fullmatch(rf"{PCI}{_BDF}/class", k))
+    first = next((f for f in known.below(PCI) if f.key.endswith("/class")), None)
+    if first is not None:
         yield _derive(first, "pci/complete", True)
 
 
-def _configurations(known: Facts) -> Iterator[Fact]:
+def _configurations(known: Raw) -> Iterator[Fact]:
     """Proxmox configurations by id."""
-    for fact in known.values():
+    for fact in known.below("/etc/pve/"):
         match = re.fullmatch(r"/etc/pve/(lxc|qemu-server)/(\d{1,9})\.conf", fact.key)
         if match and isinstance(fact.value, str):
             kind = "lxc" if match[1] == "lxc" else "qemu"
@@ -228,15 +257,12 @@ def _configurations(known: Facts) -> Iterator[Fact]:
             yield _derive(fact, f"pve/{kind}/{match[2]}", lines)
 
 
-def _boot(known: Facts) -> Iterator[Fact]:
+def _boot(known: Raw) -> Iterator[Fact]:
     """Which loader boots, and what GRUB's files put on the command line."""
     grub = known.get("/etc/default/grub")
     if grub is not None and isinstance(grub.value, str):
-        extra = [
-            f.value
-            for k, f in sorted(known.items())
-            if re.fullmatch(r"/etc/default/grub\.d/[^/]+\.cfg", k) and isinstance(f.value, str)
-        ]
+        dropins = sorted(known.below("/etc/default/grub.d/"), key=lambda f: f.key)
+        extra = [f.value for f in dropins if f.key.endswith(".cfg") and isinstance(f.value, str)]
         try:
             yield _derive(grub, "boot/grub_cmdline", " ".join(grub_flags(grub.value, extra)))
         except PlanError as error:
@@ -247,11 +273,11 @@ def _boot(known: Facts) -> Iterator[Fact]:
             yield _derive(status, "boot/loader", "systemd-boot")
         elif "is configured with: grub" in status.value:
             yield _derive(status, "boot/loader", "grub")
-    elif grub is not None and grub.value and "/etc/kernel/cmdline" not in known:
+    elif grub is not None and grub.value and "/etc/kernel/cmdline" not in known.facts:
         yield _derive(grub, "boot/loader", "grub")
 
 
-def _sysctls(known: Facts) -> Iterator[Fact]:
+def _sysctls(known: Raw) -> Iterator[Fact]:
     """What the files below /etc and /usr/lib set, the last of them winning."""
 
     def order(key: str) -> tuple[str, str]:
@@ -259,24 +285,21 @@ def _sysctls(known: Facts) -> Iterator[Fact]:
         return ("zz" if key == "/etc/sysctl.conf" else name, key)
 
     files = [
-        k
-        for k in known
-        if re.fullmatch(
-            r"(?:/etc|/usr/lib)/sysctl\.d/[^/]+\.conf"
-            r"|/etc/sysctl\.conf",
-            k,
-        )
+        f.key
+        for prefix in ("/etc/sysctl", "/usr/lib/sysctl.d/")
+        for f in known.below(prefix)
+        if f.key.endswith(".conf")
     ]
     for key in sorted(files, key=order, reverse=True):
-        for line in (_text(known, key) or "").split("\n"):
+        for line in (known.text(key) or "").split("\n"):
             match = re.match(r"\s*-?([a-z][\w.-]*[\w])\s*=\s*(\S.*?)\s*$", line)
             if match and "*" not in match[1] and "/" not in match[1]:
-                yield _derive(known[key], f"sysctl/configured/{match[1]}", match[2])
-                yield _derive(known[key], f"sysctl/source/{match[1]}", key)
+                yield _derive(known.facts[key], f"sysctl/configured/{match[1]}", match[2])
+                yield _derive(known.facts[key], f"sysctl/source/{match[1]}", key)
 
 
-def _limits(known: Facts) -> Iterator[Fact]:
-    for fact in known.values():
+def _limits(known: Raw) -> Iterator[Fact]:
+    for fact in known.below("proc/"):
         match = re.fullmatch(r"proc/(\d{1,10})/limits", fact.key)
         if not match or not isinstance(fact.value, str):
             continue
@@ -289,8 +312,8 @@ def _limits(known: Facts) -> Iterator[Fact]:
                 yield _derive(fact, f"limits/{match[1]}/{name}_hard", found[2])
 
 
-def _processes(known: Facts) -> Iterator[Fact]:
-    for fact in known.values():
+def _processes(known: Raw) -> Iterator[Fact]:
+    for fact in known.below("proc/"):
         match = re.fullmatch(r"proc/(\d{1,10})/status", fact.key)
         if not match or not isinstance(fact.value, str):
             continue
@@ -300,7 +323,7 @@ def _processes(known: Facts) -> Iterator[Fact]:
             yield _derive(fact, f"engine/{match[1]}/cpus_allowed", found[1])
 
 
-Step: TypeAlias = Callable[[Facts], Iterator[Fact]]
+Step: TypeAlias = Callable[[Raw], Iterator[Fact]]
 STEPS: Final[tuple[Step, ...]] = (
     _nvml,
     _unit_states,
@@ -311,5 +334,7 @@ STEPS: Final[tuple[Step, ...]] = (
     _configurations,
     _boot,
     _sysctls,
+    _limits,
+    _processes,
 )
-SECOND_STEPS: Final[tuple[Step, ...]] = (_limits, _processes)
+"""In this order; of two that derive the same fact the first is kept."""

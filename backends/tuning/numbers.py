@@ -23,8 +23,10 @@ def integer(value: object) -> int | None:
         return None
     if isinstance(value, int):
         return value
-    if isinstance(value, str) and _INTEGER.fullmatch(value.strip()):
-        return int(value)
+    if isinstance(value, str):
+        text = value.strip()
+        if (text.isascii() and text.isdecimal() and len(text) <= 20) or _INTEGER.fullmatch(text):
+            return int(text)
     return None
 
 

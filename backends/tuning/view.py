@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ class FactTable:
 
     def __init__(self, facts: Iterable[Fact]) -> None:
         self._by_key = {fact.key: fact for fact in facts}
+        self._matched: dict[str, list[tuple[tuple[str, ...], Fact]]] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -47,17 +48,22 @@ class FactTable:
 
         The parts that the stars stood for come with each, in natural order.
         """
-        found = _matches(self, pattern)
-        return sorted(found, key=lambda item: natural(item[0]))
+        found = self._matched.get(pattern)
+        if found is None:
+            found = sorted(_matches(self, pattern), key=lambda item: natural(item[0]))
+            self._matched[pattern] = found
+        return found
 
     def candidates(self, pattern: str) -> Iterable[str]:
         """Keys that may match, by their last or first part."""
         head, tail = pattern.partition("/")[0], pattern.rpartition("/")[2]
+        best: Collection[str] = self._by_key
         if "*" not in tail:
-            return self._by_tail.get(tail, ())
+            best = self._by_tail.get(tail, ())
         if head and "*" not in head:
-            return self._by_head.get(head, ())
-        return self._by_key
+            below = self._by_head.get(head, ())
+            best = below if len(below) < len(best) else best
+        return best
 
     def below(self, head: str) -> list[str]:
         """Keys that begin with the name `head` and a slash."""
@@ -67,7 +73,10 @@ class FactTable:
 def _matches(table: FactTable, pattern: str) -> list[tuple[tuple[str, ...], Fact]]:
     expression = _expression(pattern)
     result = []
+    literal = pattern.partition("*")[0]
     for key in table.candidates(pattern):
+        if not key.startswith(literal):
+            continue
         match = expression.fullmatch(key)
         fact = table.get(key)
         if match and fact is not None:

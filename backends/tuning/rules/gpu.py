@@ -10,6 +10,7 @@ from backends.tuning.context import Gpu, Kind
 from backends.tuning.findings import Columns, Judgement
 from backends.tuning.fixes import Command, Fix, Risk, commands, manual, module_option
 from backends.tuning.gpus import Generation, at_least
+from backends.tuning.pci_devices import Role
 from backends.tuning.rules.base import (
     Judgements,
     Scene,
@@ -23,7 +24,9 @@ from backends.tuning.rules.base import (
     unknown,
     warned,
 )
-from backends.tuning.rules.devices import Role, devices
+from backends.tuning.rules.devices import (
+    devices,
+)
 
 VERSION: Final = re.compile(r"(\d{3})\.\d+(?:\.\d+)?")
 CUDA_FLOORS: Final = ((13, 580), (12, 525), (11, 450))

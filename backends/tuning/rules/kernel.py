@@ -10,6 +10,7 @@ from backends.tuning import numbers
 from backends.tuning.context import Kind
 from backends.tuning.findings import Columns
 from backends.tuning.fixes import Fix, Risk, commands, kernel_flags, manual, sysfs
+from backends.tuning.pci_devices import Role
 from backends.tuning.plans.cmdline import differences, parse_flags
 from backends.tuning.rules.base import (
     Judgements,
@@ -22,7 +23,12 @@ from backends.tuning.rules.base import (
     unknown,
     warned,
 )
-from backends.tuning.rules.devices import Role, devices, endpoints, gpu_path, iommu_mode
+from backends.tuning.rules.devices import (
+    devices,
+    endpoints,
+    gpu_path,
+    iommu_mode,
+)
 from backends.tuning.rules.kernel_events import bar_failures, lockups
 from backends.tuning.tables import kernel_table
 

@@ -31,6 +31,9 @@ _BAR: Final = re.compile(
 )
 
 
+_BAR_FAILED: Final = re.compile(r"can't |failed|no space")
+
+
 @dataclass(frozen=True, slots=True)
 class Xid:
     """One Xid of one GPU."""
@@ -47,7 +50,7 @@ def xids(lines: Iterable[str]) -> list[Xid]:
     """Every Xid line, in order."""
     result = []
     for line in lines:
-        match = _XID.search(line)
+        match = _XID.search(line) if "Xid" in line else None
         if not match:
             continue
         pid = _PID.search(match["text"])
@@ -85,7 +88,10 @@ def bus_losses(lines: Iterable[str]) -> list[str]:
     return [
         line
         for line in lines
-        if (m := _BUS_LOSS.search(line)) and "recovery action" not in m[0] and not _XID.search(line)
+        if ("GPU" in line or "RmInit" in line)
+        and (m := _BUS_LOSS.search(line))
+        and "recovery action" not in m[0]
+        and not _XID.search(line)
     ]
 
 
@@ -102,7 +108,7 @@ def aer_events(lines: Iterable[str]) -> list[AerEvent]:
     """Errors that AER reported, one each."""
     result = []
     for line in lines:
-        match = _AER.search(line)
+        match = _AER.search(line) if "PCIe Bus Error" in line else None
         if match:
             word = match["severity"].lower()
             if word.startswith("correct"):
@@ -128,7 +134,11 @@ def bar_failures(lines: Iterable[str]) -> list[BarFailure]:
     """BARs that were not placed; whether it is a GPU's is told by driver and size."""
     result = []
     for line in lines:
-        match = _BAR.search(line)
+        if "BAR" not in line and "bridge window" not in line:
+            continue
+        if "assign" not in line and "no space" not in line and "can't" not in line:
+            continue
+        match = _BAR.search(line) if _BAR_FAILED.search(line) else None
         if not match:
             continue
         size = int(match["size"], 16) if match["size"] else 0

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from backends.tuning.fixes import Fix, Target, commands, manual, sysctl
+from backends.tuning.pci_devices import Role
 from backends.tuning.rules.base import (
     Judgements,
     Scene,
@@ -19,7 +20,10 @@ from backends.tuning.rules.base import (
     unknown,
     warned,
 )
-from backends.tuning.rules.devices import Role, devices, link_of
+from backends.tuning.rules.devices import (
+    devices,
+    link_of,
+)
 
 IB: Final = "/sys/class/infiniband"
 ISOLATED: Final = re.compile(r"^(?:docker|virbr|br-|veth|lxcbr|cni|flannel|podman|vmbr\d+v)")

@@ -7,6 +7,7 @@ import re
 from typing import Final
 
 from backends.tuning.fixes import Fix, Risk, commands, kernel_flags, manual, sysfs
+from backends.tuning.pci_devices import Device, Role
 from backends.tuning.rules.base import (
     Judgements,
     Scene,
@@ -23,9 +24,7 @@ from backends.tuning.rules.base import (
 from backends.tuning.rules.devices import (
     LANE_GB_S,
     SPEEDS,
-    Device,
     Link,
-    Role,
     devices,
     endpoints,
     gpu_path,

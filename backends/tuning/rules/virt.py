@@ -10,6 +10,7 @@ from typing import Final
 from backends.tuning import numbers
 from backends.tuning.context import Kind
 from backends.tuning.fixes import EditFile, Fix, Risk, commands, manual
+from backends.tuning.pci_devices import Role
 from backends.tuning.plans.proxmox import Lxc, parse_lxc, parse_qemu
 from backends.tuning.rules.base import (
     Judgements,
@@ -23,7 +24,9 @@ from backends.tuning.rules.base import (
     unknown,
     warned,
 )
-from backends.tuning.rules.devices import Role, devices
+from backends.tuning.rules.devices import (
+    devices,
+)
 from backends.tuning.rules.gpu import VERSION
 from backends.tuning.view import View
 

@@ -41,7 +41,7 @@ ENGINE = Engine(
         (2, r"libllama\.|libggml"),
     ),
     version=rx(
-        r"^build(?:_info)?: b?(\d{3,6})\b",
+        r"^(?:srv +\w+: )?build(?:_info)?: b?(\d{3,6})\b",
         r"^build(?:_info)?: b?(\d{1,6}) \(",
         r"^version: (\d+) \(",
         r"\"build\":(\d+)",
@@ -49,17 +49,17 @@ ENGINE = Engine(
     ),
     version_prefix="b",
     banner=rx(
-        r"^build(?:_info)?: b?\d+[ -]",
+        r"^(?:srv +\w+: )?build(?:_info)?: b?\d+[ -]",
         r"^ggml_\w+_init: found \d+ ",
         r"^load_tensors: loading model tensors",
         r"^llm_load_tensors: ggml ctx size",
-        r"^main: loading model$",
+        r"^(?:main|srv +init): loading model$",
         r"build info \| ",
     ),
     marks=marks(
-        (Phase.LAUNCHING, r"^build(?:_info)?: |^system_info:|build info \| "),
+        (Phase.LAUNCHING, r"^(?:srv +\w+: )?build(?:_info)?: |^system_info:|build info \| "),
         (Phase.DOWNLOADING, r"^common_download_file\w*: (?:downloading|trying to download)"),
-        (Phase.LOADING, r"^(?:srv\s+)?(?:load_model: )?loading model|^main: loading model"),
+        (Phase.LOADING, r"^(?:main|srv +\w+): loading model"),
         (
             Phase.LOADING,
             r"^load_tensors: loading model tensors|^llm_load_tensors:|load_model: load",
@@ -80,7 +80,7 @@ ENGINE = Engine(
     ),
     not_ready=rx(r"couldn't bind HTTP server socket"),
     fatal=rx(
-        r"^main: exiting due to (?:model loading|HTTP server) error",
+        r"^(?:main|srv +\w+): exiting due to (?:model loading|HTTP server) error",
         r"^(?:srv +)?(?:load_model|llama_init_from_gpt_params): (?:error: )?failed to load model",
         r"^srv +(?:load_model|init): failed to (?:load|init)",
         r"unable to load model",

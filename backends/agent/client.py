@@ -19,7 +19,7 @@ from backends.agent.wire import LineSplitter, MarkerFinder, Message, parse
 from backends.clock import SYSTEM_CLOCK, Clock
 from backends.errors import AgentError, LinkError, RequestTimeout
 from backends.link.base import Channel, Transport
-from backends.text import clean
+from backends.text import clean, clean_lines
 
 NotificationHandler = Callable[[str, Mapping[str, object]], None]
 READ_SIZE: Final = 256 * 1024
@@ -427,7 +427,7 @@ class AgentClient:
                 status = await channel.wait(1.0)
             with contextlib.suppress(Exception):
                 stderr = await channel.stderr_tail()
-        said = "\n".join(part for part in (stderr, clean(self._finder.noise)) if part)
+        said = "\n".join(part for part in (stderr, self._noise()) if part)
         words = _last_words(said)
         if _TOO_OLD.search(said):
             return self._too_old(words)
@@ -452,7 +452,7 @@ class AgentClient:
         if self._channel is not None:
             with contextlib.suppress(Exception):
                 stderr = await self._channel.stderr_tail()
-        noise = _last_words("\n".join(part for part in (stderr, clean(self._finder.noise)) if part))
+        noise = _last_words("\n".join(part for part in (stderr, self._noise()) if part))
         if self._finder.found:
             return AgentError(
                 f"the agent said nothing within {timeout_s:g} s",
@@ -464,6 +464,10 @@ class AgentClient:
             f"the host said: {noise}" if noise else "",
             "does the account's login shell start programs without asking something first?",
         )
+
+    def _noise(self) -> str:
+        """What came instead of the marker, its lines kept."""
+        return "\n".join(clean_lines(self._finder.noise, max_lines=20))
 
     def _python_missing(self, detail: str) -> PythonMissing:
         return PythonMissing(

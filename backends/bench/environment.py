@@ -1,214 +1,119 @@
-"""What produced a run: versions of the server's Python packages, and files that were changed.
-
-A patched library is forgotten by the next day, and then explains nothing. Each installed package
-lists its files with their hashes (`RECORD`, PEP 376 and the wheel specification); what differs from
-that list was changed by somebody. Functions on a folder, of the standard library alone and in
-Python 3.8's syntax, so that an agent can run them on a host.
-"""
+"""What produced a run: versions of the server's packages on its host, and files changed in them."""
 
 from __future__ import annotations
 
-import base64
-import csv
-import hashlib
-import os
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-MAX_RECORD_BYTES: Final = 32 * 1024 * 1024
-MAX_FILES: Final = 300_000
-MAX_METADATA_BYTES: Final = 64 * 1024
-HASHED_SUFFIXES: Final = (".py", ".pyi", ".json", ".toml", ".yaml", ".yml", ".cu", ".cuh", ".h")
-"""Files that are hashed. Of others, such as libraries of gigabytes, sizes are compared."""
-MAX_HASHED_BYTES: Final = 16 * 1024 * 1024
+from backends.agent.remote import packages
+from backends.agent.remote.packages import ChangedFile
+from backends.errors import AgentError
+from backends.text import clean
+
 SERVER_PACKAGES: Final = (
     "sglang", "sgl-kernel", "vllm", "flashinfer-python", "torch", "transformers", "triton",
     "tensorrt-llm", "llama-cpp-python", "xgrammar", "flash-attn", "deep-gemm", "deep-ep",
 )  # fmt: skip
+"""Distributions that decide how a server serves."""
+SCAN_S: Final = 120.0
+"""Hashing a large installation from a cold disk takes a while."""
 
 
-@dataclass(frozen=True)
-class ChangedFile:
-    """A file that is not what its package installed.
+class Agent(Protocol):
+    """What can be asked on a host."""
+
+    async def request(
+        self, method: str, params: Mapping[str, object] | None = None, timeout_s: float = 10.0
+    ) -> object:
+        """Ask; raises AgentError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPackages:
+    """What a server's Python packages are.
 
     Attributes:
-        package: Name of the distribution.
-        path: Relative to the folder of packages, with slashes.
-        kind: `changed`, `missing`, `added` or `unreadable`.
+        site_packages: The folder they lie in.
+        versions: Distribution to version; `(editable)` marks source trees.
+        changed: Files that are not what was installed.
+        total: How many there are; `changed` may be cut.
     """
 
-    package: str
-    path: str
-    kind: str
+    site_packages: str
+    versions: dict[str, str]
+    changed: tuple[ChangedFile, ...]
+    total: int
 
-    def __str__(self) -> str:
-        return f"{self.path} ({self.kind}, {self.package})"
-
-
-@dataclass(frozen=True)
-class Package:
-    """An installed distribution."""
-
-    name: str
-    version: str
-    folder: Path
-    """Its `.dist-info`."""
-    editable: bool
-    """Installed from a source tree, whose files no list tells of."""
+    def changed_in_words(self) -> tuple[str, ...]:
+        """For `Environment.changed_files`."""
+        words = tuple(in_words(item) for item in self.changed)
+        more = self.total - len(words)
+        return (*words, f"and {more} more") if more > 0 else words
 
 
-def normalised(name: str) -> str:
-    """A distribution's name for comparison (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+def in_words(item: ChangedFile) -> str:
+    """Such as `sglang/srt/a.py (changed, sglang)`."""
+    return f"{item.path} ({item.kind}, {item.package})"
 
 
-def packages(site_packages: Path) -> list[Package]:
-    """Distributions in a folder of packages, by name."""
-    found = []
-    try:
-        entries = sorted(os.scandir(site_packages), key=lambda entry: entry.name)
-    except OSError:
-        return []
-    for entry in entries:
-        if not entry.name.endswith(".dist-info") or not entry.is_dir():
-            continue
-        folder = Path(entry.path)
-        name, version = _identity(folder)
-        if name:
-            direct = _read(folder / "direct_url.json", MAX_METADATA_BYTES)
-            editable = re.search(rb'"editable"\s*:\s*true', direct) is not None
-            found.append(Package(name, version, folder, editable))
-    return found
+def local_packages(site_packages: Path, names: Sequence[str] = SERVER_PACKAGES) -> ServerPackages:
+    """Look at a folder of packages on this machine. Reads many files: not from the event loop."""
+    found = packages.changed_files(site_packages, names)
+    return ServerPackages(
+        str(site_packages), packages.versions(site_packages, names), tuple(found), len(found)
+    )
 
 
-def versions(site_packages: Path, names: Sequence[str] = SERVER_PACKAGES) -> dict[str, str]:
-    """Versions of the named distributions that are there; `(editable)` marks source trees."""
-    wanted = {normalised(name) for name in names}
-    return {
-        package.name: package.version + (" (editable)" if package.editable else "")
-        for package in packages(site_packages)
-        if normalised(package.name) in wanted
-    }
-
-
-def changed_files(site_packages: Path, names: Sequence[str] = SERVER_PACKAGES) -> list[ChangedFile]:
-    """Files of the named distributions that were changed, removed or added since installation.
+async def server_packages(
+    agent: Agent, pid: int, names: Sequence[str] = SERVER_PACKAGES
+) -> ServerPackages | None:
+    """Look at the packages that a server's process uses, on its host.
 
     Args:
-        site_packages: Folder of the server's Python packages.
-        names: Distributions to look at; those that are not there are skipped.
+        agent: Of the host.
+        pid: Of the server or one of its workers.
+        names: Distributions to look at.
 
     Returns:
-        In order of package and path. Files that Python writes itself (`__pycache__`) don't count,
-        nor do files outside of the folder, nor source trees (`Package.editable`).
+        None where the process uses no folder of packages with one of them.
+
+    Raises:
+        AgentError: The process is gone or may not be looked at, or the agent is gone.
     """
-    wanted = {normalised(name) for name in names}
-    out: list[ChangedFile] = []
-    for package in packages(site_packages):
-        if normalised(package.name) in wanted and not package.editable:
-            out += sorted(_of_package(site_packages, package), key=lambda item: item.path)
-    return out
-
-
-def _of_package(root: Path, package: Package) -> Iterator[ChangedFile]:
-    listed: set[str] = set()
-    tops: set[str] = set()
-    for path, digest, size in _record(package.folder / "RECORD"):
-        if path.startswith(("/", "..")) or "/../" in path or "__pycache__" in path:
+    answer = await agent.request("packages.of_process", {"pid": pid})
+    folders = answer.get("site_packages") if isinstance(answer, dict) else None
+    for folder in folders if isinstance(folders, list) else []:
+        if not isinstance(folder, str):
             continue
-        listed.add(path)
-        top = path.split("/", 1)[0]
-        if "/" in path and not top.endswith((".dist-info", ".data", ".libs")):
-            tops.add(top)
-        kind = _state(root / path, digest, size)
-        if kind:
-            yield ChangedFile(package.name, _shown(path), kind)
-    for path in _python_files(root, tops):
-        if path not in listed:
-            yield ChangedFile(package.name, _shown(path), "added")
+        answer = await agent.request(
+            "packages.changed", {"site_packages": folder, "names": list(names)}, SCAN_S
+        )
+        found = _decoded(folder, answer)
+        if found.versions:
+            return found
+    return None
 
 
-def _state(path: Path, digest: str, size: int | None) -> str:
-    """What is wrong with one file; empty where nothing is."""
-    try:
-        found = path.stat().st_size
-    except FileNotFoundError:
-        return "missing"
-    except (OSError, ValueError):
-        return "unreadable"
-    if size is not None and found != size:
-        return "changed"
-    if not digest or path.suffix not in HASHED_SUFFIXES or found > MAX_HASHED_BYTES:
-        return ""
-    algorithm, _, expected = digest.partition("=")
-    if algorithm not in ("sha256", "sha384", "sha512"):
-        return ""
-    try:
-        hashed = hashlib.new(algorithm, path.read_bytes()).digest()
-    except OSError:
-        return "unreadable"
-    same = base64.urlsafe_b64encode(hashed).rstrip(b"=").decode() == expected.rstrip("=")
-    return "" if same else "changed"
-
-
-def _record(path: Path) -> Iterator[tuple[str, str, int | None]]:
-    """Path, hash and size of each line of a RECORD file."""
-    text = _read(path, MAX_RECORD_BYTES).decode("utf-8", "replace")
-    for line in text.splitlines()[:MAX_FILES]:
-        try:
-            row = next(csv.reader([line]), [])
-        except csv.Error:
-            continue
-        if row and row[0]:
-            digest = row[1] if len(row) > 1 else ""
-            size = row[2] if len(row) > 2 else ""
-            yield row[0], digest, int(size) if size.isdecimal() and len(size) < 19 else None
-
-
-def _python_files(root: Path, tops: Iterable[str]) -> Iterator[str]:
-    count = 0
-    for top in sorted(tops):
-        for folder, inner, files in os.walk(root / top):
-            inner[:] = [name for name in inner if name != "__pycache__"]
-            for name in files:
-                count += 1
-                if count > MAX_FILES:
-                    return
-                if name.endswith(".py"):
-                    yield (Path(folder) / name).relative_to(root).as_posix()
-
-
-def _identity(folder: Path) -> tuple[str, str]:
-    """Name and version from METADATA."""
-    name = version = ""
-    text = _read(folder / "METADATA", MAX_METADATA_BYTES).decode("utf-8", "replace")
-    for line in text.splitlines():
-        if not line:
-            break
-        key, _, value = line.partition(":")
-        if key == "Name":
-            name = _plain(value)
-        elif key == "Version":
-            version = _plain(value)
-    return name, version
-
-
-def _plain(text: str) -> str:
-    """A name or version: what these may consist of, and no more."""
-    return re.sub(r"[^A-Za-z0-9._+!-]", "", text)[:120]
-
-
-def _shown(path: str) -> str:
-    """A file name without anything that a terminal would obey."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in path[:400])
-
-
-def _read(path: Path, limit: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(limit)
-    except OSError:
-        return b""
+def _decoded(folder: str, answer: object) -> ServerPackages:
+    if not isinstance(answer, dict):
+        raise AgentError("the agent's answer about packages cannot be read")
+    versions, changed = answer.get("versions"), answer.get("changed")
+    files = [
+        ChangedFile(*(clean(part, 400) for part in item))
+        for item in (changed if isinstance(changed, list) else [])[: packages.MAX_REPORTED]
+        if isinstance(item, list) and len(item) == 3 and all(isinstance(p, str) for p in item)
+    ]
+    total = answer.get("total")
+    return ServerPackages(
+        clean(folder, 400),
+        {
+            clean(name, 120): clean(version, 120)
+            for name, version in (versions if isinstance(versions, dict) else {}).items()
+            if isinstance(name, str) and isinstance(version, str)
+        },
+        tuple(files),
+        total if isinstance(total, int) else len(files),
+    )

@@ -79,6 +79,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The whole file."""
 
     hosts: tuple[HostConfig, ...] = ()
+    servers: tuple[dict[str, object], ...] = ()
+    """As written; `backends.servers.profiles.resolve_profiles` checks and resolves them."""
     refresh: RefreshConfig = RefreshConfig()
     screen: ScreenConfig = ScreenConfig()
     ssh: SshConfig = SshConfig()

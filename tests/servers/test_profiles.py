@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from backends import config
 from backends.errors import ConfigError
 from backends.servers.engines import ENGINES, EngineId
 from backends.servers.profiles import Profile, change_argument, resolve_profiles
+from tests.conftest import ROOT
+from tui.cli.main import main
 
 
 def profiles(text: str) -> dict[str, Profile]:
@@ -153,6 +156,31 @@ def test_an_error_names_the_server_and_the_way_out(text: str, words: str, hint: 
     assert words in str(caught.value)
     assert hint in caught.value.hint
     assert "config.toml" in caught.value.detail
+
+
+def test_the_configuration_file_carries_them() -> None:
+    found = config.parse('[[hosts]]\nname = "gpu01"\n' + BASE)
+    assert [profile.name for profile in resolve_profiles(found.servers)] == ["glm"]
+
+
+def test_the_sample_of_the_configuration_holds_a_server_and_a_variant() -> None:
+    sample = (ROOT / "config.toml").read_text(encoding="utf-8")
+    start = sample.index("# ---- servers:")
+    text = sample[start : sample.index("# ---- how often")]
+    lines = [line.removeprefix("# ") for line in text.split("\n")[1:]]
+    assert set(profiles("\n".join(lines))) == {"glm", "glm-ep"}
+
+
+def test_checking_the_configuration_checks_the_servers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(BASE)
+    assert main(["config", "check", "--config", str(path)]) == 0
+    assert "servers: glm" in capsys.readouterr().out
+    path.write_text(BASE.replace('host = "gpu01"', ""))
+    assert main(["config", "check", "--config", str(path)]) == 2
+    assert "server 'glm' has no host" in capsys.readouterr().err
 
 
 def test_two_servers_of_one_name_are_refused() -> None:

@@ -15,7 +15,7 @@ import pytest
 from backends.servers.catalogue import load_catalogue
 from backends.servers.diagnose import diagnose_file
 from backends.servers.verdict import Verdict
-from tests.servers.tiny_model import write_model
+from tests.servers_real import tiny_gguf
 
 pytestmark = [
     pytest.mark.real,
@@ -37,9 +37,7 @@ sys.stdin.read()
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
-    write_model(path)
-    return path
+    return tiny_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf")
 
 
 @pytest.fixture

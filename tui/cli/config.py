@@ -42,9 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
         write_sample(path)
         print(f"written: {path}")
         return 0
+    from backends.servers.profiles import resolve_profiles
+
     found = config.load(path)
+    profiles = resolve_profiles(found.servers, path=path)
     hosts = ", ".join(host.name for host in found.hosts) or "no hosts"
-    print(f"{path}: fine ({hosts})", file=sys.stdout)
+    servers = f"; servers: {', '.join(each.name for each in profiles)}" if profiles else ""
+    print(f"{path}: fine ({hosts}{servers})", file=sys.stdout)
     return 0
 
 

@@ -104,7 +104,7 @@ def read_dataset(path: str) -> list[dict[str, object]]:
             raise ConfigError(
                 "a line of the data set needs either prompt or messages", path=where, line=line
             )
-        plain = msgspec.to_builtins(item)
+        plain = msgspec.json.decode(msgspec.json.encode(item))
         items.append({key: value for key, value in plain.items() if value is not None})
     return items
 

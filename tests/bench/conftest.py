@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import subprocess
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from backends.bench import planfile
@@ -56,9 +58,16 @@ class Scheduled:
 @pytest.fixture(scope="session")
 def scheduled() -> Iterator[Scheduled]:
     """The server, in a process of its own."""
+    with serve() as server:
+        yield server
+
+
+@contextlib.contextmanager
+def serve(*more: str) -> Iterator[Scheduled]:
+    """Start it, wait for its port, end it."""
     program = Path(__file__).with_name("scheduled_server.py")
     process = subprocess.Popen(
-        [sys.executable, str(program), str(TTFT_S), str(GAP_S)],
+        [sys.executable, str(program), str(TTFT_S), str(GAP_S), *more],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -87,8 +96,6 @@ def closed(streams: int, requests: int, extra: str = "", tokens: int = 10) -> Pl
         f"route = 'chat'\nparts = [{{ input = 32, output = {tokens} }}]\n{extra}\n"
         f"[[steps]]\nload = 'closed'\nconcurrency = {streams}\nrequests = {requests}\n"
     )
-    import msgspec
-
     return msgspec.structs.replace(plan, warm_up=None)
 
 

@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import socket
+import ssl
 import sys
 import time
 from collections import Counter
@@ -37,6 +38,7 @@ class Request:
     path: str
     body: dict[str, object]
     close: bool
+    key: str
 
     @property
     def tokens(self) -> int:
@@ -95,6 +97,9 @@ class Server:
             return True
         if path == "aborted":
             _json(writer, 200, self.aborted)
+            return True
+        if mode == "keyed" and request.key != "Bearer sesame-1234":
+            _json(writer, 401, {"error": "a key, please"})
             return True
         if path == "v1/models":
             owner = mode if mode in ("vllm", "sglang", "llamacpp") else "tests"
@@ -499,6 +504,7 @@ async def _read(reader: asyncio.StreamReader) -> Request | None:
         path=lines[0].split(" ")[1],
         body=json.loads(body) if body else {},
         close="close" in headers.get("connection", ""),
+        key=headers.get("authorization", ""),
     )
 
 
@@ -513,10 +519,14 @@ def _reply(writer: asyncio.StreamWriter, code: int, kind: str, body: bytes) -> N
     )
 
 
-async def main(ttft_s: float, gap_s: float) -> None:
+async def main(ttft_s: float, gap_s: float, certificate: str | None = None) -> None:
     server = Server(ttft_s, gap_s)
+    context = None
+    if certificate is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate)
     listener = await asyncio.start_server(
-        server.connection, "127.0.0.1", 0, backlog=4096, limit=1 << 24
+        server.connection, "127.0.0.1", 0, backlog=4096, limit=1 << 24, ssl=context
     )
     print(listener.sockets[0].getsockname()[1], flush=True)
     # The test's end of standard input closing is the end.
@@ -525,4 +535,4 @@ async def main(ttft_s: float, gap_s: float) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(float(sys.argv[1]), float(sys.argv[2])))
+    asyncio.run(main(float(sys.argv[1]), float(sys.argv[2]), *sys.argv[3:]))

@@ -24,14 +24,18 @@ class TlsConnection(Connection):
         super().__init__(family, address)
 
     def _prepare(self, sock: socket.socket) -> socket.socket:
-        return self._context.wrap_socket(
-            sock, server_hostname=self._name, do_handshake_on_connect=False
-        )
+        return sock
 
     def _shake_hands(self) -> bool:
-        assert isinstance(self.sock, ssl.SSLSocket)
+        sock = self.sock
+        if not isinstance(sock, ssl.SSLSocket):
+            # Only now that it is connected; it keeps its descriptor.
+            sock = self._context.wrap_socket(
+                sock, server_hostname=self._name, do_handshake_on_connect=False
+            )
+            self.sock = sock
         try:
-            self.sock.do_handshake()
+            sock.do_handshake()
         except ssl.SSLWantReadError:
             return False
         except ssl.SSLWantWriteError:

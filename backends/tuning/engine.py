@@ -49,7 +49,7 @@ def evaluate(document: FactsDocument, options: Options | None = None) -> list[Fi
     finding for all of them, with the worst verdict, and one for each.
     """
     options = options or Options()
-    facts = normalise(document).facts
+    facts = normalise(document).facts if not document.derived else document.facts
     seen = [v for v in Vantage if any(f.vantage is v for f in facts)] or [Vantage.HOST]
     tables = {v: FactTable(f for f in facts if f.vantage is v) for v in seen}
     views = {vantage: View(table, vantage) for vantage, table in tables.items()}
@@ -98,11 +98,10 @@ def _judge(rule: Rule, entry: Entry, scene: Scene) -> list[Finding]:
         why = f"not read: {entry.reads}" if entry.reads else "not read"
         judged = [(unknown(why, hint=_how(entry)), ())]
         touched = False
-    findings = [_finding(entry, scene, judgement, used, touched) for judgement, used in judged]
-    if len(findings) > 1:
-        return [_summary(entry, findings), *findings]
     # One instance alone is the check itself.
-    return [replace(findings[0], check=entry.id)]
+    alone = len(judged) == 1
+    findings = [_finding(entry, scene, j, used, touched, alone=alone) for j, used in judged]
+    return findings if alone else [_summary(entry, findings), *findings]
 
 
 def _elsewhere(
@@ -142,9 +141,16 @@ def _how(entry: Entry) -> str:
 
 
 def _finding(
-    entry: Entry, scene: Scene, judgement: Judgement, used: tuple[str, ...], touched: bool
+    entry: Entry,
+    scene: Scene,
+    judgement: Judgement,
+    used: tuple[str, ...],
+    touched: bool,
+    *,
+    alone: bool,
 ) -> Finding:
-    check = f"{entry.id}[{judgement.instance}]" if judgement.instance else entry.id
+    instance = "" if alone else judgement.instance
+    check = f"{entry.id}[{instance}]" if instance else entry.id
     return Finding(
         check=check,
         rule=entry.id,

@@ -74,6 +74,7 @@ class FactsDocument(msgspec.Struct, frozen=True, omit_defaults=True):
         boot_id: Kernel's boot id; a fix is never applied under another one.
         gathered_at: ISO 8601 in UTC.
         format: Version of this document's form.
+        derived: Whether `backends.tuning.normalise` has been over it.
     """
 
     facts: list[Fact] = []
@@ -81,6 +82,7 @@ class FactsDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     boot_id: str = ""
     gathered_at: str = ""
     format: int = FORMAT
+    derived: bool = False
 
 
 _DECODER: Final = msgspec.json.Decoder(FactsDocument)

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeAlias
 
+import msgspec
+
 from backends.tuning import numbers, pci
 from backends.tuning.facts import Fact, FactsDocument, Value, Vantage
 from backends.tuning.plans.cmdline import PlanError, grub_flags
@@ -71,7 +73,7 @@ def normalise(document: FactsDocument) -> FactsDocument:
             for fact in step(raw):
                 derived.setdefault(fact.key, fact)
         result.extend({**derived, **known}.values())
-    return FactsDocument(result, document.host, document.boot_id, document.gathered_at)
+    return msgspec.structs.replace(document, facts=result, derived=True)
 
 
 def _derive(fact: Fact, key: str, value: Value | None, error: str | None = None) -> Fact:
@@ -327,10 +329,10 @@ Step: TypeAlias = Callable[[Raw], Iterator[Fact]]
 STEPS: Final[tuple[Step, ...]] = (
     _nvml,
     _unit_states,
-    _commands,
+    _files,
     _pci,
     _resources,
-    _files,
+    _commands,
     _configurations,
     _boot,
     _sysctls,

@@ -95,7 +95,10 @@ def change(flags: Sequence[str], add: Sequence[str], remove: Sequence[str]) -> l
 
 
 def _check(flag: str) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9_.-]+(?:=[A-Za-z0-9_.,:;@/=%+*-]*)?", flag) or len(flag) > 200:
+    if (
+        not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:=[A-Za-z0-9_.,:;@/=%+*-]*)?", flag)
+        or len(flag) > 200
+    ):
         raise PlanError(f"{flag[:60]!r} is no kernel flag", hint="letters, digits and _.,:;@/=%+*-")
 
 

@@ -109,7 +109,7 @@ class Catalogue:
     def __init__(self, causes: Sequence[Cause]) -> None:
         self.causes = tuple(causes)
         self._by_id = {cause.id: cause for cause in causes}
-        self._meaningless: set[str] = set()
+        self._meaningless: set[int] = set()
 
     def get(self, cause_id: str) -> Cause | None:
         """The cause of that id, or None."""
@@ -119,7 +119,7 @@ class Catalogue:
         """Every cause that a message points to, in the catalogue's order."""
         message = message[:MAX_MESSAGE_CHARS]
         lowered = message.lower()
-        key = _LONG_NUMBER.sub("#", lowered)
+        key = hash(_LONG_NUMBER.sub("#", lowered))
         if key in self._meaningless:
             return []
         found: list[Match] = []

@@ -39,6 +39,7 @@ _REASSURING: Final = re.compile(
 _MAYBE_QUIET: Final = re.compile(r"(?i)in use|killed|oom|lost|bus\b|bind")
 _FRIGHTENING: Final = re.compile(r"(?i)error|fail|unable|cannot|could not")
 _DUMP: Final = 800
+_UNREADABLE: Final = "\ufffd"
 _PROMPT: Final = re.compile(r"^(?:\([\w.-]+\) )?[\w.-]+@[\w.-]+[: ]\S*[$#%] ?$|^[$%] ?$")
 _LAST_WORDS: Final = 6
 
@@ -108,6 +109,9 @@ class Run:
     last_exception: PyException | None = None
     warnings: dict[str, Warned] = field(default_factory=dict)
     last: list[Place] = field(default_factory=list)
+    waits: int = 0
+    """How often, without a break, processes said that they wait for each other."""
+    first_wait: Place | None = None
     served: int = 0
     prompt_line: int | None = None
     """A shell's prompt that came back: the program in the foreground has ended."""
@@ -154,6 +158,7 @@ class _Words:
         self.fatal = Phrases(engine.fatal)
         self.served = Phrases(engine.served)
         self.stop = Phrases(engine.stop.marks)
+        self.waiting = Phrases(engine.waiting)
         self.advice = Phrases(advice.pattern for advice in engine.advice)
         self.serving_advice = Phrases(
             advice.pattern for advice in engine.advice if advice.while_serving
@@ -242,6 +247,7 @@ class LogJudge:
     def take_skimmed(self, skimmed: Skimmed) -> None:
         """Take note of lines that were passed over."""
         self.run.served += skimmed.count
+        self.run.waits, self.run.first_wait = 0, None
         if self.run.causes or self.run.exceptions:
             for raw in skimmed.last:
                 text = raw.decode("utf-8", "replace")
@@ -266,6 +272,8 @@ class LogJudge:
 
     def _judge(self, line: LogLine, engine: Engine) -> None:
         run, message = self.run, line.message
+        if _UNREADABLE in message and message.count(_UNREADABLE) * 4 > len(message):
+            return  # binary
         if engine.routine is not None and engine.routine.match(message):
             if not run.up and not run.phases and run.dead is None:
                 run.serving = Place(line.number, line.text[:400])
@@ -298,6 +306,7 @@ class LogJudge:
                 announces = self._find_phase(line, message, engine)
                 self._find_ready(line, message, engine)
             self._served(line, engine)
+        self._find_wait(line, message)
         self._find_stop(line, message, engine)
         if exception is not None:
             self._note_exception(exception)
@@ -390,14 +399,13 @@ class LogJudge:
         if not run.up or (run.dead is not None and not engine.outlives_workers):
             return
         run.served += 1
+        run.waits, run.first_wait = 0, None
         run.dead = None
         if run.causes or run.exceptions:
             run.forgive()
 
     def _find_stop(self, line: LogLine, message: str, engine: Engine) -> None:
         run = self.run
-        if run.dead is not None and run.stop_line is None:
-            return
         if not self._words.stop.found_in(message):
             return
         for index, pattern in enumerate(engine.stop.marks):
@@ -408,6 +416,14 @@ class LogJudge:
                     run.stop_line = line.number
                 run.stops.setdefault(index, Place(line.number, line.text[:400]))
                 return
+
+    def _find_wait(self, line: LogLine, message: str) -> None:
+        run = self.run
+        if not self._words.waiting.found_in(message):
+            run.waits, run.first_wait = 0, None
+            return
+        run.waits += 1
+        run.first_wait = run.first_wait or Place(line.number, line.text[:400])
 
     def _failing(self) -> bool:
         return any(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,7 +14,14 @@ from backends.servers.tracebacks import PyException
 _KILLED_EXITS = frozenset({-9, 137, 9 + 128})
 KILLED = "killed-no-message"
 STOPPED = "operator-stop"
+WAITING = "workers-wait"
 _LAST_LINES = 2
+_ECHO_LINES = 200
+_WAITS = 5
+"""Reports of waiting, one a minute, without a word of anything else."""
+_NOT_WHY = ("symptom", "echo")
+_EXPLICIT_STOP = re.compile(r"SIGTERM|SIGINT|\[shutdown\]|KeyboardInterrupt|\^C", re.IGNORECASE)
+_ECHO_OF_DEATH = re.compile(r"EngineDeadError")
 
 
 class Outcome(StrEnum):
@@ -57,9 +65,11 @@ def judge_run(judge: LogJudge, exit_code: int | None = None) -> Verdict:
     judge.settle()
     run = judge.run
     failure = _first_failure(run)
-    if run.stop_line is not None and (failure is None or run.stop_line <= failure):
+    if run.stop_line is not None and (
+        failure is None or run.stop_line <= failure or _only_echoes_a_stop(run, failure)
+    ):
         return _stopped(judge)
-    finding = _failed(judge, exit_code)
+    finding = _failed(judge, exit_code) or _waiting(judge)
     if finding is not None:
         return finding
     if run.ready is not None:
@@ -106,6 +116,40 @@ def _stopped(judge: LogJudge) -> Verdict:
         evidence,
         cause.entry.title if cause else "stopped",
         cause.id if cause else None,
+    )
+
+
+def _only_echoes_a_stop(run: Run, failure: int) -> bool:
+    """Whether all that failed is that one process noticed another's end just before the stop.
+
+    A stop signal reaches all processes of a server at once, and the engine may be quicker than
+    the web server. Whatever it says itself would be more than an echo.
+    """
+    explicit = [place for place in run.stops.values() if _EXPLICIT_STOP.search(place.text)]
+    return (
+        bool(explicit)
+        and min(place.line for place in explicit) - failure < _ECHO_LINES
+        and all(exception.wrapper for exception in run.exceptions)
+        and all(evidence.cause.kind in _NOT_WHY for evidence in _telling(run))
+        and (run.dead is None or _ECHO_OF_DEATH.search(run.dead.text) is not None)
+    )
+
+
+def _waiting(judge: LogJudge) -> Verdict | None:
+    """A stall: processes wait for each other where nothing is compiled that would explain it."""
+    run = judge.run
+    cause = judge.catalogue_entry(WAITING)
+    nothing_compiles = run.up or run.phase in (Phase.LAUNCHING, Phase.DISTRIBUTED)
+    if run.first_wait is None or run.waits < _WAITS or not nothing_compiles or cause is None:
+        return None
+    return _answer(
+        judge,
+        Outcome(cause.entry.outcome),
+        run.first_wait,
+        cause.entry.title,
+        cause.id,
+        tuple(cause.entry.remedies),
+        cause.entry.reference,
     )
 
 

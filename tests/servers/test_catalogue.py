@@ -459,7 +459,7 @@ def test_the_engine_core_that_was_killed_is_told_by_its_exit_code() -> None:
 
 def test_every_cause_has_an_example_here() -> None:
     shown = {cause for cause, _ in RAISED} | {cause for cause, _, _ in PRINTED} | set(STORIES)
-    shown |= {"cuda-oom-weights", "cuda-oom-late"}
+    shown |= {"cuda-oom-weights", "cuda-oom-late", "workers-wait"}  # told elsewhere
     assert {cause.id for cause in CATALOGUE.causes} - shown == set()
 
 

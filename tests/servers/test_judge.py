@@ -129,6 +129,40 @@ def test_stopping_while_it_loads() -> None:
     assert judged(loading + trace).outcome == "stopped"
 
 
+def test_an_engine_that_stops_quicker_than_its_web_server() -> None:
+    dead = "ERROR 05-01 10:01:00 [async_llm.py:1] AsyncLLM output_handler failed.\nERROR 05-01 10:01:00 [async_llm.py:1] vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.\n"
+    stop = "INFO 05-01 10:01:00 [launcher.py:1] [shutdown] API server: shutdown triggered\n"
+    assert judged(VLLM_START + SERVED + dead + stop).outcome == "stopped"
+    why = "ERROR 05-01 10:00:59 [core.py:1] EngineCore encountered a fatal error.\n"
+    assert judged(VLLM_START + SERVED + why + dead + stop).outcome == "crash"
+    assert judged(VLLM_START + SERVED + dead + "INFO:     Shutting down\n").outcome == "crash"
+
+
+def test_interrupting_an_engine_while_it_starts() -> None:
+    loading = "\n".join(VLLM_START.split("\n")[:3]) + "\n"
+    trace = '^CProcess EngineCore_0:\nTraceback (most recent call last):\n  File "/x/a.py", line 1, in f\nKeyboardInterrupt\n'
+    assert judged(loading + trace).outcome == "stopped"
+    assert judged(loading + trace.removeprefix("^C")).outcome == "stopped"
+
+
+def test_workers_that_wait_are_a_stall_only_where_nothing_compiles() -> None:
+    start = VLLM_START.split("\n")
+    wait = "INFO 05-01 10:05:00 [shm_broadcast.py:1] No available shared memory broadcast block found in 60 seconds. This typically happens when some processes are hanging or doing some time-consuming work (e.g. compilation).\n"
+    early = "\n".join(start[:2]) + "\n"
+    assert (judged(early + wait * 5).outcome, judged(early + wait * 5).cause) == (
+        "stalled",
+        "workers-wait",
+    )
+    assert judged(early + wait * 4).outcome == "loading"
+    compiling = (
+        "\n".join(start[:4])
+        + "\nINFO 05-01 10:00:10 [backends.py:1] Dynamo bytecode transform time: 8.64 s\n"
+    )
+    assert judged(compiling + wait * 30).outcome == "loading"
+    assert judged(VLLM_START + SERVED + wait * 9).outcome == "stalled"
+    assert judged(VLLM_START + wait * 9 + SERVED).outcome == "ready"
+
+
 def test_the_last_run_of_a_log_counts() -> None:
     crashed = failing.vllm("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB")
     again = VLLM_START.replace("0.9.1", "0.11.2")

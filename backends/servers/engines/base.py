@@ -125,6 +125,9 @@ class Engine:
     """Lines that take a readiness line back."""
     fatal: tuple[re.Pattern[str], ...] = ()
     """Lines that only a dying server prints; they say that it dies, not why."""
+    waiting: tuple[re.Pattern[str], ...] = ()
+    """Lines that its processes print while they wait for each other. Usual while one of them
+    compiles; a hang where nothing compiles."""
     served: tuple[re.Pattern[str], ...] = ()
     """Lines of requests that were carried out: whoever prints them lives."""
     outlives_workers: bool = False

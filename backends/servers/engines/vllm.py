@@ -95,13 +95,13 @@ ENGINE = Engine(
         r"EngineDeadError|MQEngineDeadError|MQLLMEngine is already dead",
         r"AsyncEngineDeadError|Background loop (?:has|is) (?:errored|stopped)|Engine loop is not",
         r"Engine background task failed|RuntimeError: Engine process .* died",
-        r"^Process (?:EngineCore|SpawnProcess-1|VllmWorker|ForkProcess-)\S*:$",
         r"Exception in worker \S+ while processing|WorkerProc hit an exception",
         r"Watchdog caught collective operation timeout",
         r"Terminating(?:,| the server) .*engine|Failed core proc\(s\)",
         r"Timed out waiting for engine",
     )
     + COMMON_FATAL,
+    waiting=rx(r"No available (?:shared memory broadcast )?block found in \d+ second"),
     served=rx(
         REQUEST_DONE,
         r"Avg generation throughput: (?:[1-9]\d*|0\.\d*[1-9])",
@@ -274,6 +274,7 @@ ENGINE = Engine(
             r"\[shutdown\] API server: shutdown triggered",
             r"trigger received signal=SIG(?:TERM|INT)",
             r"^Gracefully stopping http server|Received SIG(?:TERM|INT)",
+            r"^Shutting down FastAPI HTTP server",
             r"^KeyboardInterrupt: terminated",
             UVICORN_SHUTDOWN,
         )

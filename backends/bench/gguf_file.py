@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BytesIO
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from backends.bench.json_fields import ModelError
 from backends.bench.weight_files import regular_file_size
@@ -65,25 +66,33 @@ class GgufHeader:
     tensors: tuple[GgufTensor, ...]
 
 
+class CutOff(ModelError):
+    """The bytes end before the header does."""
+
+
+def _said(where: str, problem: str) -> tuple[str, str, str]:
+    return (
+        "The GGUF file's header cannot be believed",
+        f"{where}: {problem}",
+        "Is the download complete? Compare its checksum.",
+    )
+
+
 class _Reader:
     """Bounded reads of a file of known size."""
 
-    def __init__(self, file: BufferedReader, path: Path, size: int) -> None:
+    def __init__(self, file: BinaryIO, path: str, size: int) -> None:
         self.file = file
         self.path = path
         self.size = size
 
     def fail(self, problem: str) -> ModelError:
-        return ModelError(
-            "The GGUF file's header cannot be believed",
-            f"{self.path}: {problem}",
-            "Is the download complete? Compare its checksum.",
-        )
+        return ModelError(*_said(self.path, problem))
 
     def take(self, count: int) -> bytes:
         data = self.file.read(count)
         if len(data) < count:
-            raise self.fail("cut off in the middle of its header")
+            raise CutOff(*_said(self.path, "cut off in the middle of its header"))
         return data
 
     def number(self, form: str) -> int | float | bool:
@@ -140,9 +149,19 @@ def read_gguf(path: Path) -> GgufHeader:
     size = regular_file_size(path)
     try:
         with path.open("rb") as file:
-            return _read(_Reader(file, path, size))
+            return _read(_Reader(file, str(path), size))
     except OSError as error:
         raise ModelError("The GGUF file cannot be read", f"{path}: {error.strerror}") from error
+
+
+def parse_gguf(beginning: bytes, size: int, where: str) -> GgufHeader:
+    """Read the header from the first bytes of a file of `size` bytes.
+
+    Raises:
+        CutOff: More bytes are needed.
+        ModelError: Not GGUF, or a header that contradicts itself.
+    """
+    return _read(_Reader(BytesIO(beginning), where, size))
 
 
 def _read(reader: _Reader) -> GgufHeader:
@@ -184,14 +203,24 @@ _PART: Final = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.gguf$")
 
 def read_gguf_model(path: Path) -> GgufHeader:
     """Read a model of one file or of all its parts (`...-00001-of-00003.gguf`)."""
-    match = _PART.match(path.name)
+    return joined([read_gguf(Path(part)) for part in part_paths(str(path))])
+
+
+def part_paths(path: str) -> list[str]:
+    """Paths of all parts of the model that the file at `path` belongs to."""
+    folder, slash, name = path.rpartition("/")
+    match = _PART.match(name)
     if match is None:
-        return read_gguf(path)
+        return [path]
     parts = min(int(match.group(3)), MAX_PARTS)
-    headers = [
-        read_gguf(path.with_name(f"{match.group(1)}-{part:05}-of-{match.group(3)}.gguf"))
+    return [
+        f"{folder}{slash}{match.group(1)}-{part:05}-of-{match.group(3)}.gguf"
         for part in range(1, parts + 1)
     ]
+
+
+def joined(headers: Sequence[GgufHeader]) -> GgufHeader:
+    """One header of all parts: metadata of the first, tensors of all."""
     tensors = tuple(tensor for header in headers for tensor in header.tensors)
     return GgufHeader(headers[0].metadata if headers else {}, tensors)
 

@@ -120,8 +120,12 @@ def _folder(folder: Path, override: Quantization | None) -> tuple[str, Weights]:
 
 
 def _gguf(path: Path) -> tuple[str, Weights]:
-    header = gguf_file.read_gguf_model(path)
-    shape = parse_shape(gguf_file.config_of(header), str(path))
+    return path.name, weigh_gguf(gguf_file.read_gguf_model(path), str(path))
+
+
+def weigh_gguf(header: gguf_file.GgufHeader, where: str) -> Weights:
+    """Weigh a GGUF model by its header."""
+    shape = parse_shape(gguf_file.config_of(header), where)
     stored = StoredWeights(files=1)
     types: dict[str, int] = {}
     for tensor in header.tensors:
@@ -131,7 +135,7 @@ def _gguf(path: Path) -> tuple[str, Weights]:
     largest = sorted(types, key=lambda name: -types[name])[:4]
     note = f"GGUF types {', '.join(largest)}; arithmetic counted as bf16"
     kept = tuple(n for n in weights.notes if not n.startswith("files give"))
-    return path.name, replace(weights, notes=(*kept, note))
+    return replace(weights, notes=(*kept, note))
 
 
 def chosen_quantization(scheme: str, keep: tuple[str, ...] = ()) -> Quantization:

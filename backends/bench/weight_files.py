@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import stat
-import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -83,43 +82,60 @@ def read_safetensors_header(path: Path) -> list[StoredTensor]:
     size = regular_file_size(path)
     try:
         with path.open("rb") as file:
-            prefix = file.read(8)
-            if len(prefix) < 8:
-                raise _bad(path, f"only {len(prefix)} bytes long")
-            (length,) = struct.unpack("<Q", prefix)
-            if length > MAX_HEADER_BYTES:
-                raise _bad(path, f"its header claims {length} bytes; at most {MAX_HEADER_BYTES}")
-            if length > size - 8:
-                raise _bad(path, f"its header claims {length} bytes, the file has {size}")
-            raw = file.read(length)
+            length = header_length(file.read(8), size, str(path))
+            return parse_header(file.read(length), length, size, str(path))
     except OSError as error:
         raise ModelError("A weight file cannot be read", f"{path}: {error.strerror}") from error
+
+
+def header_length(prefix: bytes, size: int, where: str) -> int:
+    """How long the header is, from the file's first eight bytes.
+
+    Raises:
+        ModelError: Longer than is allowed, or than the file.
+    """
+    if len(prefix) < 8:
+        raise _bad(where, f"only {len(prefix)} bytes long")
+    length = int.from_bytes(prefix, "little")
+    if length > MAX_HEADER_BYTES:
+        raise _bad(where, f"its header claims {length} bytes; at most {MAX_HEADER_BYTES}")
+    if length > size - 8:
+        raise _bad(where, f"its header claims {length} bytes, the file has {size}")
+    return length
+
+
+def parse_header(raw: bytes, length: int, size: int, where: str) -> list[StoredTensor]:
+    """Decode a header of `length` bytes of a file of `size` bytes.
+
+    Raises:
+        ModelError: Cut off, no JSON, or it contradicts itself or the file's size.
+    """
     if len(raw) < length:
-        raise _bad(path, "cut off in the middle of its header")
-    header = parse_json(raw, str(path))
+        raise _bad(where, "cut off in the middle of its header")
+    header = parse_json(raw, where)
     header.pop("__metadata__", None)
     if len(header) > MAX_TENSORS:
-        raise _bad(path, f"names {len(header)} tensors")
+        raise _bad(where, f"names {len(header)} tensors")
     data_bytes = size - 8 - length
-    return [_tensor(path, name, value, data_bytes) for name, value in header.items()]
+    return [_tensor(where, name, value, data_bytes) for name, value in header.items()]
 
 
-def _tensor(path: Path, name: str, value: object, data_bytes: int) -> StoredTensor:
+def _tensor(where: str, name: str, value: object, data_bytes: int) -> StoredTensor:
     label = clean(name, 120)
     if not isinstance(value, dict):
-        raise _bad(path, f"tensor {label} is no object")
-    fields = Fields(value, str(path))
+        raise _bad(where, f"tensor {label} is no object")
+    fields = Fields(value, where)
     dtype = fields.word("dtype")
     shape = fields.integers("shape", MAX_DIMENSIONS + 1)
     offsets = fields.integers("data_offsets", 3)
     if shape is None or len(shape) > MAX_DIMENSIONS or any(size < 0 for size in shape):
-        raise _bad(path, f"tensor {label} has no usable shape")
+        raise _bad(where, f"tensor {label} has no usable shape")
     if offsets is None or len(offsets) != 2 or not 0 <= offsets[0] <= offsets[1] <= data_bytes:
-        raise _bad(path, f"tensor {label} lies outside the file")
+        raise _bad(where, f"tensor {label} lies outside the file")
     stored = offsets[1] - offsets[0]
     bits = DTYPE_BITS.get(dtype)
     if bits is not None and stored != (math.prod(shape) * bits + 7) // 8:
-        raise _bad(path, f"tensor {label}: {dtype} of shape {shape} is not {stored} bytes")
+        raise _bad(where, f"tensor {label}: {dtype} of shape {shape} is not {stored} bytes")
     return StoredTensor(name[:512], dtype, tuple(shape), stored)
 
 
@@ -134,10 +150,10 @@ def regular_file_size(path: Path) -> int:
     return info.st_size
 
 
-def _bad(path: Path, problem: str) -> ModelError:
+def _bad(where: str, problem: str) -> ModelError:
     return ModelError(
         "A weight file's header cannot be believed",
-        f"{path}: {problem}",
+        f"{where}: {problem}",
         "Is the download complete? Compare its checksum, or work from config.json alone.",
     )
 
@@ -152,7 +168,7 @@ def read_safetensors_folder(folder: Path, layers: int) -> StoredWeights | None:
     stored = StoredWeights()
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        names, stored.index_bytes = _index(index)
+        names, stored.index_bytes = parse_index(read_json(index, MAX_INDEX_BYTES), str(index))
         stored.missing = tuple(name for name in names if not (folder / name).exists())
     else:
         single = folder / "model.safetensors"
@@ -171,21 +187,25 @@ def _tensors(folder: Path, names: list[str]) -> Iterator[StoredTensor]:
         yield from read_safetensors_header(folder / name)
 
 
-def _index(path: Path) -> tuple[list[str], int | None]:
-    """File names of an index (plain names only: it must not lead out of the folder), total size."""
-    fields = Fields(read_json(path, MAX_INDEX_BYTES), str(path))
+def parse_index(index: Mapping[str, object], where: str) -> tuple[list[str], int | None]:
+    """File names of an index (plain names only: it must not lead out of the folder), total size.
+
+    Raises:
+        ModelError: It has no `weight_map`, or one that names other files.
+    """
+    fields = Fields(index, where)
     weight_map = fields.object("weight_map")
     if weight_map is None:
-        raise ModelError("The index of the weight files has no weight_map", str(path))
+        raise ModelError("The index of the weight files has no weight_map", where)
     names = sorted({value for value in weight_map.values.values() if isinstance(value, str)})
     for name in names:
         if not name.endswith(".safetensors") or Path(name).name != name:
             raise ModelError(
                 "The index names a file that is no plain safetensors file of this folder",
-                f"{path}: {clean(name, 120)}",
+                f"{where}: {clean(name, 120)}",
             )
     if len(names) > MAX_FILES:
-        raise ModelError("The index names too many files", f"{path}: {len(names)}")
+        raise ModelError("The index names too many files", f"{where}: {len(names)}")
     metadata = fields.object("metadata")
     total = metadata.values.get("total_size") if metadata else None
     return names, total if isinstance(total, int) and not isinstance(total, bool) else None

@@ -69,6 +69,16 @@ def test_show_says_what_was_not_asked_for(capsys: Capture, own_home: Path) -> No
     assert "sglang/srt/a.py" in text
 
 
+def test_show_what_was_possible(capsys: Capture) -> None:
+    text = call(capsys, "show", "last", "--model", "GLM-5-NVFP4")
+    assert "8 x H200, tp 8" in text
+    row = [line for line in text.splitlines() if line.startswith("64 streams   ")][-1]
+    assert "150" in row
+    other = call(capsys, "show", "last", "--model", "GLM-5-NVFP4", "--gpus", "4xB200")
+    assert "4 x B200, tp 4" in other
+    call(capsys, "show", "last", "--model", "nothing-like-it", status=2)
+
+
 def test_compare_says_the_word(capsys: Capture) -> None:
     assert "no difference shown" in call(capsys, "compare", "last~2", "last~1").lower()
     text = call(capsys, "compare", "last~2", "last")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tui.cli.bench_history import NAMES, find_run, open_history
+from tui.cli.bench_history import NAMES, figure, find_run, open_history, table
 
 if TYPE_CHECKING:
     from backends.bench.results import RunResult
@@ -19,6 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", default="last", metavar="RUN", help="default: last")
     parser.add_argument("--plan", action="store_true", help="the plan, as it was run")
     parser.add_argument("--json", action="store_true", help="the whole document")
+    possible = parser.add_argument_group("what was possible")
+    possible.add_argument(
+        "--model", metavar="MODEL", help="as for `gpuroom roofline`: what each step could have been"
+    )
+    possible.add_argument("--gpus", metavar="NxCARD", help="where the run does not record them")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,6 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
     print()
     for line in bench_table.footer(result):
         print(line)
+    if arguments.model:
+        print()
+        print(_possible(result, arguments.model, arguments.gpus))
     for note in notes:
         print(f"note, {note.written_utc.astimezone():%Y-%m-%d %H:%M}: {note.text}")
     if samples.exists():
@@ -55,6 +63,48 @@ def run(arguments: argparse.Namespace) -> int:
     if baseline and baseline != result.run_id:
         print(f"baseline: {baseline}; `gpuroom bench compare {result.run_id}` compares with it")
     return 0
+
+
+def _possible(result: RunResult, model: str, gpus: str | None) -> str:
+    """Each step beside its ceilings."""
+    from backends.bench.cards import card_table, parse_gpus
+    from backends.bench.efficiency import conditions_of, efficiency
+    from backends.bench.models import load_model
+    from backends.bench.roofline import FigureKind
+
+    count, card = None, None
+    if gpus:
+        count, name = parse_gpus(gpus)
+        card = card_table().find(name)
+    conditions = conditions_of(result, card, count)
+    name, weights = load_model(model)
+    layout = conditions.layout
+    kinds = (FigureKind.PAPER, FigureKind.LIVE, FigureKind.REALISTIC)
+    rows = []
+    for step in efficiency(result, weights, conditions):
+        cells = [step.label, str(step.roofline.conditions.context)]
+        cells.append(figure(step.stream_tokens_per_s))
+        for kind in kinds:
+            cells.append(figure(step.roofline.figure(kind).stream_tokens_per_s))
+            cells.append(_percent(step.stream_share(kind)))
+        cells.append(_percent(step.output_share(FigureKind.REALISTIC)))
+        rows.append(cells)
+    header = ["load", "context", "tok/s a stream"]
+    for kind in kinds:
+        header += [kind.value, "reached"]
+    header.append("of all streams")
+    return "\n".join(
+        (
+            f"what {name} could do on {layout.cards} x {conditions.card.name}, tp {layout.tp}, "
+            f"dp {layout.dp}, pp {layout.pp}, ep {layout.ep} (tok/s a stream while decoding)",
+            table(header, rows, right=range(1, len(header))),
+            "`gpuroom roofline` has the assumptions of each figure",
+        )
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
 
 
 def _produced_by(result: RunResult) -> Iterator[str]:

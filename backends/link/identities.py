@@ -99,13 +99,26 @@ class Identities:
         try:
             async with asyncio.timeout(AGENT_S):
                 client = await asyncssh.connect_agent(self.agent_path)
-                return client, list(await client.get_keys())
+                return client, self._certified(list(await client.get_keys()))
         except (OSError, ValueError, asyncssh.Error) as error:
             why = "no answer" if isinstance(error, TimeoutError) else str(error)
             self.notes.append(f"agent {self.agent_path}: {why}")
         if client is not None:
             client.close()
         return None, []
+
+    def _certified(self, pairs: list[asyncssh.SSHKeyPair]) -> list[asyncssh.SSHKeyPair]:
+        """Give keys of the agent the certificates that lie in files."""
+        for path in self._existing_certificates():
+            try:
+                certificate = asyncssh.read_certificate(path)
+            except (OSError, ValueError) as error:
+                self.notes.append(f"{path}: {error}")
+                continue
+            for pair in pairs:
+                if pair.public_data == certificate.key.public_data:
+                    pair.set_certificate(certificate)
+        return pairs
 
     def ordered(
         self, from_files: Sequence[asyncssh.SSHKeyPair], from_agent: Sequence[asyncssh.SSHKeyPair]

@@ -11,8 +11,8 @@ from backends.link.base import Channel
 from backends.text import clean
 
 STDERR_BYTES = 8192
-EXIT_NOT_FOUND = 127
-"""What a shell answers for a program that is not there; the same here, so callers see one kind."""
+EXIT_NOT_ALLOWED, EXIT_NOT_FOUND = 126, 127
+"""What a shell answers for a program it can't start; the same here, so callers see one kind."""
 
 _END_S = 0.5
 
@@ -47,8 +47,10 @@ class LocalTransport:
                 start_new_session=True,
                 limit=1 << 18,
             )
-        except (FileNotFoundError, PermissionError) as error:
-            return NeverStarted(f"{argv[0]}: {error.strerror}")
+        except FileNotFoundError as error:
+            return NeverStarted(f"{argv[0]}: {error.strerror}", EXIT_NOT_FOUND)
+        except PermissionError as error:
+            return NeverStarted(f"{argv[0]}: {error.strerror}", EXIT_NOT_ALLOWED)
         except OSError as error:
             raise LinkError(f"{argv[0]} could not be started here", str(error)) from error
         channel = LocalChannel(process)
@@ -131,8 +133,9 @@ class LocalChannel:
 class NeverStarted:
     """The channel of a program that does not exist: ended, with the status a shell gives."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, status: int) -> None:
         self._why = why
+        self._status = status
 
     async def read(self, size: int = 65536) -> bytes:
         """Nothing."""
@@ -151,8 +154,8 @@ class NeverStarted:
         return clean(self._why)
 
     async def wait(self, timeout_s: float) -> int | None:
-        """127."""
-        return EXIT_NOT_FOUND
+        """127 or 126."""
+        return self._status
 
     async def close(self) -> None:
         """Nothing to do."""

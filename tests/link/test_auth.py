@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -56,11 +57,19 @@ class AskingServer(asyncssh.SSHServer):
 
 @asynccontextmanager
 async def asking(
-    kind: str, folder: Path, prompter: Prompter, connect_timeout_s: float = 10.0
+    kind: str,
+    folder: Path,
+    prompter: Prompter,
+    connect_timeout_s: float = 10.0,
+    grace_s: float = 120.0,
 ) -> AsyncIterator[SshTransport]:
     host_key = asyncssh.generate_private_key("ssh-ed25519")
     server = await asyncssh.listen(
-        "127.0.0.1", 0, server_factory=lambda: AskingServer(kind), server_host_keys=[host_key]
+        "127.0.0.1",
+        0,
+        server_factory=lambda: AskingServer(kind),
+        server_host_keys=[host_key],
+        login_timeout=grace_s,
     )
     port = server.get_port()
     public = host_key.export_public_key().decode()
@@ -123,6 +132,17 @@ async def test_a_person_may_take_longer_than_the_login_may(tmp_path: Path) -> No
     prompter = ScriptedPrompter(PASSWORD, think_s=1.0)
     async with asking("password", tmp_path, prompter, connect_timeout_s=0.6):
         pass
+
+
+async def test_a_host_that_waits_no_longer_takes_the_question_back(tmp_path: Path) -> None:
+    prompter = ScriptedPrompter(PASSWORD, think_s=3600.0)
+    async with asyncio.timeout(30):
+        with pytest.raises(AuthenticationFailed, match="during the login"):
+            async with asking("password", tmp_path, prompter, grace_s=0.5):
+                pass
+    assert prompter.secrets == [], "the question was taken back, not answered"
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    assert not any("secret" in repr(task.get_coro()) for task in others)
 
 
 def text_below(folder: Path) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from backends import lifeline
 from backends.config import Config, HostConfig
 from backends.errors import AgentError, UsageError
 from backends.events import AgentRestarted, HostEvent, HostKeyRefused, LinkLost, LinkRestored
@@ -156,6 +157,23 @@ async def test_an_agent_that_is_killed_or_stopped(ssh_lab: SshLab) -> None:
                 events.append(await hub.events.get())
         assert not any(isinstance(event, LinkLost) for event in events)
         assert session.snapshot.agent not in (None, agent)
+
+
+async def test_an_agent_that_is_stopped(ssh_lab: SshLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifeline, "HUNG_S", 2.0)
+    ssh_lab.server("a", options=["MaxSessions 1"])
+    async with hub_of(ssh_lab, ["a"]) as hub:
+        session = hub.session("a")
+        await until(lambda: sampled(session))
+        agent = session.snapshot.agent
+        assert agent is not None
+        os.kill(agent.pid, signal.SIGSTOP)
+        try:
+            await until(lambda: session.snapshot.agent != agent, "a new agent", 60)
+            await until(lambda: state(session) is LinkState.LIVE, timeout_s=60)
+        finally:
+            os.kill(agent.pid, signal.SIGCONT)
+        await until(lambda: not Path(f"/proc/{agent.pid}").exists(), "the old one to leave")
 
 
 async def test_unknown_host_key_refused_then_accepted(ssh_lab: SshLab) -> None:

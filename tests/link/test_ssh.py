@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import os
 import socket
 import subprocess
@@ -395,6 +396,17 @@ class TestKeys:
             ssh_lab.server()
             monkeypatch.setenv("SSH_AUTH_SOCK", str(socket_path))
             async with linked("gpu01", ssh_lab.settings()):
+                pass
+            authority = make_key(ssh_lab.folder / "ca")
+            public = ssh_lab.key.with_suffix(".pub")
+            by_name = ["-I", "me", "-n", getpass.getuser()]
+            subprocess.run(["ssh-keygen", "-q", "-s", authority, *by_name, public], check=True)
+            server = ssh_lab.server(
+                "certified", alias=False, options=[f"TrustedUserCAKeys {authority}.pub"]
+            )
+            (server.folder / "authorized_keys").write_text("")
+            ssh_lab.add_alias("certified", server, f"CertificateFile {ssh_lab.key}-cert.pub")
+            async with linked("certified", ssh_lab.settings()):
                 pass
         finally:
             agent.terminate()

@@ -34,23 +34,39 @@ _CHUNK: Final = 65536
 _PROC_EVERY_S: Final = 1.0
 
 
-def simulated(modules: bytes, scenario: str, proc_root: Path) -> bytes:
-    """What was sent to an agent (deflated JSON), with the simulated NVML and /proc in it.
+def simulated_modules(piece: bytes, scenario: str) -> bytes:
+    """The modules that were sent to an agent (deflated JSON), with the simulated NVML in them.
 
     Raises:
         ValueError: It is not what an agent is sent.
     """
+    return _packed({**_table(piece), "pynvml": nvml_source(scenario)})
+
+
+def simulated_settings(piece: bytes, proc_root: Path) -> bytes:
+    """The settings that were sent to an agent, with the places of the simulated /proc in them.
+
+    The simulated driver writes to the kernel log, and learns from here where that is.
+
+    Raises:
+        ValueError: It is not what an agent is sent.
+    """
+    places = {"proc_root": str(proc_root), "kernel_log": str(proc_root / KERNEL_LOG)}
+    return _packed({**_table(piece), **places})
+
+
+def _table(piece: bytes) -> dict[str, object]:
     try:
-        sent = json.loads(zlib.decompress(modules))
-        sent["modules"]["pynvml"] = nvml_source(scenario)
-        sent["settings"]["proc_root"] = str(proc_root)
-        sent["settings"]["kernel_log"] = str(proc_root / KERNEL_LOG)
-        # The simulated driver writes to the kernel log, and learns from here where that is.
-        settings = json.dumps(sent["settings"])
-        sent["modules"]["gpuroom_settings"] = f"import json\nSETTINGS = json.loads({settings!r})\n"
-    except (zlib.error, KeyError, TypeError) as error:
-        raise ValueError(f"not what an agent is sent: {error!r}") from error
-    return zlib.compress(json.dumps(sent).encode("ascii"))
+        found = json.loads(zlib.decompress(piece))
+    except (zlib.error, ValueError) as error:
+        raise ValueError(f"not what an agent is sent: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError("not what an agent is sent: no table")
+    return found
+
+
+def _packed(table: dict[str, object]) -> bytes:
+    return zlib.compress(json.dumps(table).encode("ascii"))
 
 
 class DemoServer(asyncssh.SSHServer):
@@ -137,9 +153,10 @@ class Host:
         self, session: asyncssh.SSHServerProcess[bytes], stdin: asyncio.StreamWriter
     ) -> None:
         program = await _counted(session)
-        modules = await _counted(session)
-        swapped = await asyncio.to_thread(simulated, modules, self._scenario, self._proc_root)
-        for piece in (program, swapped):
+        sent_modules = await _counted(session)
+        settings = simulated_settings(await _counted(session), self._proc_root)
+        modules = await asyncio.to_thread(simulated_modules, sent_modules, self._scenario)
+        for piece in (program, modules, settings):
             stdin.write(b"%d\n" % len(piece) + piece)
         await stdin.drain()
 

@@ -135,7 +135,7 @@ class Run:
 
     @property
     def memory_phase(self) -> Phase:
-        """The phase for telling causes apart: weights that are loaded are behind us."""
+        """The phase it is in: weights that are loaded are behind it."""
         if self.phase is Phase.LOADING and self.loaded:
             return Phase.MEMORY
         return self.phase

@@ -325,7 +325,7 @@ class _Bench:
             return self._give(State.WARMING, self._missing(), phase=phase)
         if phase is Phase.LAUNCHING and not answers:
             return self._give(State.LAUNCHING, "started; nothing is loaded yet", phase=phase)
-        return self._give(State.LOADING, phase.value.replace("-", " "), phase=phase)
+        return self._give(State.LOADING, phase.words, phase=phase)
 
     # --- parts ---------------------------------------------------------------------------------
 

@@ -112,4 +112,4 @@ def _log(verdict: Verdict) -> str:
         return f"ready (line {verdict.ready_line})"
     if verdict.outcome is Outcome.STOPPED:
         return "stopped"
-    return verdict.phase.value.replace("-", " ")
+    return verdict.phase.words

@@ -27,6 +27,25 @@ History = Mapping[Phase, Sequence[float]]
 """Durations in seconds of each phase, in earlier starts that became ready."""
 
 
+def phase_durations(
+    entries: Sequence[tuple[Phase, float]], ready_at_s: float
+) -> dict[Phase, float]:
+    """How long each phase of a start took, for the history.
+
+    Args:
+        entries: Phases and when each was entered, in that order. A phase that comes again, as with
+            a draft model, adds to its time.
+        ready_at_s: When the start was over.
+    """
+    durations: dict[Phase, float] = {}
+    ends = [*(at_s for _, at_s in entries[1:]), ready_at_s]
+    for (phase, begun_at_s), ended_at_s in zip(entries, ends, strict=False):
+        if phase is not Phase.READY:
+            took_s = max(0.0, ended_at_s - begun_at_s)
+            durations[phase] = durations.get(phase, 0.0) + took_s
+    return durations
+
+
 def quiet_limit_s(history: History, phase: Phase) -> float:
     """How long nothing may move in a phase before it counts as a stall.
 

@@ -94,7 +94,7 @@ def _answer(
         engine=judge.engine.id,
         version=judge.version,
         outcome=outcome,
-        phase=run.phase,
+        phase=run.memory_phase,
         ready_line=None if run.ready is None else run.ready.line,
         cause=cause,
         evidence=evidence,
@@ -158,7 +158,7 @@ def _loading(judge: LogJudge) -> Verdict:
     if not run.phases:
         return _answer(judge, Outcome.LOADING, run.last[-1] if run.last else None, "starting")
     entry = run.phases[-1]
-    title = f"loading: {entry.phase.value.replace('-', ' ')}"
+    title = f"loading: {entry.phase.words}"
     if run.progress is not None and run.progress.fraction is not None:
         title += f", {run.progress.fraction:.0%}"
     return _answer(judge, Outcome.LOADING, Place(entry.line, entry.text), title)

@@ -12,6 +12,7 @@ from backends.servers.timing import (
     UNKNOWN_QUIET_S,
     History,
     StepClock,
+    phase_durations,
     quiet_limit_s,
     time_left_s,
 )
@@ -41,6 +42,22 @@ def test_a_bar_with_known_steps_is_better_than_the_median() -> None:
     left = time_left_s(HISTORY, Phase.LOADING, 20.0, progress=bar, step_s=2.0)
     assert left == pytest.approx(40 + 45 + 5)
     assert time_left_s(HISTORY, Phase.LOADING, 20.0, progress=bar) == pytest.approx(150)
+
+
+def test_a_start_is_kept_as_the_time_of_each_phase() -> None:
+    entries = [
+        (Phase.LAUNCHING, 0.0),
+        (Phase.LOADING, 5.0),
+        (Phase.CAPTURING, 105.0),
+        (Phase.LOADING, 125.0),
+        (Phase.READY, 130.0),
+    ]
+    assert phase_durations(entries, 130.0) == {
+        Phase.LAUNCHING: 5.0,
+        Phase.LOADING: 105.0,
+        Phase.CAPTURING: 20.0,
+    }
+    assert phase_durations([], 1.0) == {}
 
 
 def test_steps_are_timed_by_their_median_after_three() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from backends.errors import RoomError
 from backends.servers.catalogue import load_catalogue
 from backends.servers.diagnose import diagnose_file, diagnose_stream
-from backends.servers.engines import ENGINES, EngineId
+from backends.servers.engines import ENGINES, EngineId, Phase
 from backends.servers.verdict import Outcome, Verdict
 from backends.text import clean
 from tui.cli.main import report
@@ -23,6 +23,7 @@ from tui.cli.main import report
 EXIT_FAILURE_SHOWN: Final = 1
 EXIT_UNREADABLE: Final = 2
 _WIDTH: Final = 200
+_NOTE_WIDTH: Final = 120
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,8 +105,10 @@ def describe(name: str, verdict: Verdict) -> str:
         lines.append(f"  {clean(verdict.title, 400)}{cause}")
     if verdict.ready_line is not None:
         lines.append(f"  ready at line {verdict.ready_line}")
+    elif verdict.phase is Phase.READY:
+        lines.append("  the log begins while it serves")
     elif verdict.outcome in (Outcome.CRASH, Outcome.STALLED):
-        lines.append(f"  while {verdict.phase.value.replace('-', ' ')}, never ready")
+        lines.append(f"  while {verdict.phase.words}, never ready")
     if verdict.evidence is not None and verdict.outcome is not Outcome.READY:
         lines.append(f"  line {verdict.evidence.line}: {clean(verdict.evidence.text, _WIDTH)}")
     lines += [f"  try: {clean(remedy, 400)}" for remedy in verdict.remedies]
@@ -114,4 +117,5 @@ def describe(name: str, verdict: Verdict) -> str:
     for warned in verdict.warnings:
         times = f" ({warned.count} times)" if warned.count > 1 else ""
         lines.append(f"  note, line {warned.line}{times}: {warned.title}")
+        lines.append(f"    {clean(warned.text.strip(), _NOTE_WIDTH)}")
     return "\n".join(lines)

@@ -37,7 +37,13 @@ class Phase(StrEnum):
     WARMING = "warming-up"
     READY = "ready"
 
+    @property
+    def words(self) -> str:
+        """How it reads in a sentence: while ..."""
+        return _PHASE_WORDS.get(self, self.value.replace("-", " "))
 
+
+_PHASE_WORDS: Final = {Phase.DISTRIBUTED: "connecting ranks", Phase.HTTP: "starting HTTP"}
 PHASE_ORDER: Final = {phase: index for index, phase in enumerate(Phase)}
 
 

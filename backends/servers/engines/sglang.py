@@ -121,7 +121,7 @@ ENGINE = Engine(
         ),
         (
             "graphs-disabled",
-            r"(?:[Cc]uda|CUDA) graph is disabled|[Dd]isable (?:piecewise )?(?:cuda|CUDA) graph",
+            r"(?:[Cc]uda|CUDA) graph is disabled|^Disable (?:piecewise )?(?:cuda|CUDA) graph",
             "CUDA graphs are off: decoding at small batches is slower",
         ),
         (

@@ -55,5 +55,6 @@ async def test_ctrl_c_here_does_not_reach_it() -> None:
     transport = LocalTransport()
     code = "import os; print(os.getsid(0) == os.getpid(), flush=True)"
     channel = await transport.open([sys.executable, "-c", code])
-    assert await channel.read() == b"True\n"
+    assert await channel.wait(10) == 0
+    assert (await channel.read()).strip() == b"True"
     await transport.close()

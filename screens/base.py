@@ -11,6 +11,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tui import format as fmt
+from tui.actions import changing
 from tui.compositor import TightCompositor
 from tui.rows import Span
 from tui.shell import Shell
@@ -34,6 +35,7 @@ class HubScreen(Screen[None]):
     def __init__(self, shell: Shell) -> None:
         super().__init__()
         self.shell = shell
+        self._locked: bool | None = None
         self._compositor = TightCompositor()
         self.bar = HostBar(shell.look)
         self.footer = Footer(shell.look)
@@ -83,6 +85,10 @@ class HubScreen(Screen[None]):
         ]
         self.bar.show(tabs, shell.current, self._badges(), now_s, self.crumbs())
         self.show_body(now_s)
+        locked = shell.host_read_only()
+        if locked is not self._locked:
+            self._locked = locked
+            self.refresh_bindings()
 
     def show_hints(self) -> None:
         """Say which keys do something here."""
@@ -108,6 +114,10 @@ class HubScreen(Screen[None]):
         badges.append((fmt.interval(shell.snapshot().interval_s), "dim"))
         badges.append(("", "text"))
         return badges
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whatever changes a host does not exist while the host is read-only."""
+        return not (action in changing(self.AREAS) and self.shell.host_read_only())
 
     def back(self) -> bool:
         """Undo what is open on the screen (a filter, a mark); False when nothing is."""

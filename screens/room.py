@@ -193,7 +193,9 @@ class RoomScreen(HubScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """A slash that is typed into the filter is a slash."""
-        return not (action == "filter" and isinstance(self.focused, Input))
+        if action == "filter" and isinstance(self.focused, Input):
+            return False
+        return super().check_action(action, parameters)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while typing."""

@@ -116,6 +116,15 @@ def in_area(area: str) -> tuple[Action, ...]:
     return tuple(action for action in ACTIONS if action.area == area)
 
 
+def changing(areas: tuple[str, ...]) -> frozenset[str]:
+    """Methods of the actions in these areas that change a host."""
+    return frozenset(
+        action.method.partition("(")[0]
+        for action in ACTIONS
+        if action.changes_host and action.area in areas
+    )
+
+
 _KEY_TEXT = {
     "question_mark": "?",
     "colon": ":",

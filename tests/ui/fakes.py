@@ -83,13 +83,12 @@ def gpu(index: int, **changes: object) -> GpuStatus:
         architecture="Blackwell",
         compute_capability="12.0",
     )
-    fields: dict[str, object] = {"state": GpuState.OK, "held_pct": {}}
+    fields: dict[str, object] = {"name": "NVIDIA RTX PRO 6000 Blackwell Server Edition"}
     own = {k: changes.pop(k) for k in tuple(changes) if k in GpuStatus.__dataclass_fields__}
     fields.update(own)
     return GpuStatus(
         uuid=f"GPU-{index:08x}",
         index=index,
-        name="NVIDIA RTX PRO 6000 Blackwell Server Edition",
         bus_id=f"0000:{index + 1:02x}:00.0",
         readings=replace(readings, **changes),  # type: ignore[arg-type]
         absent={

@@ -30,6 +30,7 @@ from tests.ui.fakes import (
     ready,
     screen_text,
 )
+from tui import actions
 from tui.app import RoomApp
 
 SIZE = (120, 40)
@@ -597,3 +598,38 @@ def test_a_hub_that_is_not_there_yet_shows_hosts_as_not_connected() -> None:
     app = make_app(make_hub())
     assert app.shell.snapshot("gpu01").link.state is LinkState.IDLE
     assert app.shell.host_read_only("gpu02")
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+async def test_what_changes_a_host_is_hidden_while_it_is_read_only(
+    read_only: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No action of the room changes a host yet: let one do so for this test.
+    changing = replace(actions.ACTIONS[-1], id="gpus.sort", method="sort", changes_host=True)
+    monkeypatch.setattr(actions, "ACTIONS", (*actions.ACTIONS, changing))
+    hub = make_hub()
+    hub.host("gpu01").read_only = read_only
+    app = make_app(hub)
+    async with app.run_test(size=SIZE) as pilot:
+        await ready(pilot)
+        assert ("o sort" in screen_text(app).splitlines()[-1]) is not read_only
+        await pilot.press("o")
+        assert (room(app).grid.sort == "index") is read_only
+
+
+async def test_control_sequences_of_a_host_never_reach_the_terminal() -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J\u202egnp.exe\x9b31m"
+    hub = make_hub(gpus=[gpu(0, name=evil), gpu(1, state_detail=evil)])
+    process = replace(hub.host("gpu01").snapshot.processes[0], command=evil, model=evil, user=evil)
+    hub.host("gpu01").put(processes=(process,), notes=(evil,))
+    hub.note(evil, evil)
+    hub.alert(evil)
+    app = make_app(hub)
+    async with app.run_test(size=SIZE) as pilot:
+        await ready(pilot)
+        for key in ("", "enter", "escape", "P", "escape", "J", "escape", "A", "escape", "f"):
+            if key:
+                await pilot.press(key)
+                await drawn(pilot)
+            text = screen_text(app)
+            assert not [c for c in text if c != "\n" and not c.isprintable()], key

@@ -15,6 +15,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from backends.text import clean
 from tui.format import width_of
 from tui.glyphs import ascii_only
 from tui.rows import Row, blank_row, changes, fit_row
@@ -85,7 +86,10 @@ class RowsView(Widget):
         spans = row.spans
         if self.look.glyphs.is_ascii:
             spans = tuple((ascii_only(fit_ascii(text)), token) for text, token in spans)
-        return Strip([Segment(text, style(row.base, token)) for text, token in spans], row.width)
+        if not all(text.isprintable() for text, _ in spans):
+            # Strings from hosts were cleaned when they were decoded; this is the last gate.
+            spans = tuple((clean(text), token) for text, token in spans)
+        return Strip([Segment(text, style(row.base, token)) for text, token in spans])
 
     def on_resize(self, event: Resize) -> None:
         """Fit the rows to the new size."""

@@ -152,6 +152,11 @@ class Lifeline:
         """Try at once instead of waiting; also after a refusal."""
         self._wake.set()
 
+    @property
+    def transport(self) -> Transport | None:
+        """The way there, while the host is live on it."""
+        return self._transport if self.source is not None else None
+
     def granted(self, interval_s: float) -> None:
         """Take note of the interval that the host granted."""
         self.interval_s = interval_s

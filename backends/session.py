@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 import shlex
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Protocol, runtime_checkable
 
@@ -20,7 +20,7 @@ from backends.errors import AgentError, LinkError, ReadOnlyError, RoomError
 from backends.events import HostEvent, changes
 from backends.feeds import Journal, JournalEntry
 from backends.lifeline import Lifeline, Reach, StartSource
-from backends.link.base import Prompter, Transport
+from backends.link.base import Channel, Prompter, Transport
 from backends.model import Alert, HostSnapshot
 from backends.telemetry.decode import Telemetry
 from backends.telemetry.history import History
@@ -206,6 +206,28 @@ class HostSession:
         finally:
             took_s = self._clock.monotonic_s() - began_s
             self._write_down(asked_by, what, sent, changes_host, result, at, took_s)
+
+    async def open(self, argv: Sequence[str], *, asked_by: str, what: str) -> Channel:
+        """Start a program of its own on the host, over the same connection; written down.
+
+        Raises:
+            LinkError: There is no link, or the host starts no more programs.
+        """
+        at, began_s = self._clock.utc(), self._clock.monotonic_s()
+        result = "ok"
+        try:
+            transport = self._lifeline.transport
+            if transport is None:
+                link = self._lifeline.link
+                raise LinkError(f"There is no link to {self.name}", link.error or link.state.value)
+            return await transport.open(argv)
+        except RoomError as error:
+            result = str(error)
+            raise
+        finally:
+            took_s = self._clock.monotonic_s() - began_s
+            sent = shlex.join(argv)[:_MAX_REQUEST_CHARS]
+            self._write_down(asked_by, what, sent, False, result, at, took_s)
 
     async def stream(
         self,

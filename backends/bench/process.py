@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, Protocol
 
 from backends.bench.job import argv, payload
@@ -95,16 +95,8 @@ class LocalGenerator:
         assert self._process is not None
         stdout = self._process.stdout
         assert stdout is not None
-        rest = b""
-        while data := await stdout.read(READ_BYTES):
-            end = data.rfind(b"\n")
-            if end < 0:
-                rest += data
-                if len(rest) > MAX_LINE_BYTES:
-                    raise GeneratorFailed("the load generator wrote a line without an end")
-                continue
-            yield rest + data[: end + 1]
-            rest = data[end + 1 :]
+        async for batch in whole_lines(stdout.read):
+            yield batch
 
     async def command(self, line: bytes) -> None:
         """Send one more line; one that has ended needs none."""
@@ -144,6 +136,20 @@ class LocalGenerator:
         except TimeoutError:
             data = b""
         return "\n".join(clean_lines(data.decode("utf-8", "replace"), max_lines=20)).strip()
+
+
+async def whole_lines(read: Callable[[int], Awaitable[bytes]]) -> AsyncIterator[bytes]:
+    """Batches of whole lines of what `read` gives, until it gives nothing."""
+    rest = b""
+    while data := await read(READ_BYTES):
+        end = data.rfind(b"\n")
+        if end < 0:
+            rest += data
+            if len(rest) > MAX_LINE_BYTES:
+                raise GeneratorFailed("the load generator wrote a line without an end")
+            continue
+        yield rest + data[: end + 1]
+        rest = data[end + 1 :]
 
 
 async def _tail(stream: asyncio.StreamReader) -> bytes:

@@ -21,6 +21,7 @@ from backends.bench import job as jobs
 from backends.bench import planfile, preflight, servermetrics
 from backends.bench.endpoint import Endpoint, Fetch
 from backends.bench.generator import VERSION
+from backends.bench.gpuwindow import GpuSampler, capped, joules_per_token
 from backends.bench.identify import FLUSH, Server, identify
 from backends.bench.metrics import StepMetrics
 from backends.bench.plan import Plan
@@ -177,6 +178,7 @@ class Run:
         environment: Environment | None = None,
         profile: str | None = None,
         nonce: str | None = None,
+        gpus: GpuSampler | None = None,
     ) -> None:
         self._prepared = prepared
         self._generator = generator
@@ -185,6 +187,7 @@ class Run:
         self._environment = environment or Environment()
         self._profile = profile
         self._nonce = nonce
+        self._gpus = gpus
         self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
         self._sink = Sink(record_file(folder, self.run_id)) if folder is not None else None
         self._sink_told = False
@@ -226,6 +229,8 @@ class Run:
         try:
             await self._generator.start(jobs.encode(job))
             self._sampler.start()
+            if self._gpus is not None:
+                self._gpus.start()
             watch = asyncio.create_task(self._watch_stop(), name="bench stop")
             try:
                 async for batch in self._generator.lines():
@@ -239,6 +244,8 @@ class Run:
                     await watch
         finally:
             await self._sampler.stop()
+            if self._gpus is not None:
+                await self._gpus.stop()
             words = await self._generator.end()
             if self._sink is not None:
                 self._sink.close()
@@ -382,7 +389,7 @@ class Run:
         if metrics is not None:
             result = metrics.result(result, measure_s, warmed)
         ours = metrics.all_output_tokens if metrics is not None else 0.0
-        result = self._with_server(result, start_s, end_s, ours)
+        result = self._with_gpus(self._with_server(result, start_s, end_s, ours))
         self._judge(result, message)
         return result
 
@@ -416,6 +423,20 @@ class Run:
             ledger=ledger,
             server=window,
             bound=servermetrics.bound(window) if window is not None else None,
+        )
+
+    def _with_gpus(self, result: StepResult) -> StepResult:
+        """The step with what the GPUs did in its window."""
+        rates = result.steady or result.whole
+        if self._gpus is None or rates is None:
+            return result
+        seconds = rates.end_s - rates.start_s
+        gpus = self._gpus.between(self._began_s + rates.start_s, self._began_s + rates.end_s)
+        return msgspec.structs.replace(
+            result,
+            gpus=gpus,
+            joules_per_output_token=joules_per_token(gpus, rates.output_tokens),
+            bound="cap" if capped(gpus, seconds) else result.bound,
         )
 
     def _judge(self, result: StepResult, message: dict[str, object]) -> None:

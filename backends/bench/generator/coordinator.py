@@ -19,6 +19,7 @@ from .lag import TICK_S, max_rss_bytes, merge, percentile, room
 from .steady import SteadyCheck
 
 STREAMS_PER_WORKER = 512
+SPARE_DESCRIPTORS = 32
 LEAD_S = 0.02
 """Between the word to start and the start, so that all workers start together."""
 GRACE_S = 2.0
@@ -174,6 +175,11 @@ class Coordinator:
             cpus = int(room()["cpus"])  # type: ignore[call-overload]
             count = min(cpus, -(-streams // STREAMS_PER_WORKER))
         count = max(1, count)
+        allowed = int(room()["descriptors"])  # type: ignore[call-overload]
+        if streams // count + SPARE_DESCRIPTORS > allowed:
+            raise Broken(
+                "%d streams need as many descriptors, and %d are allowed" % (streams, allowed)
+            )
         self._epoch = time.clock_gettime_ns(time.CLOCK_REALTIME)
         self._job["epoch_ns"] = self._epoch
         for index in range(count):

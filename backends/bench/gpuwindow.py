@@ -1,0 +1,141 @@
+"""What the host's GPUs did through a step: power, energy, clocks, what held them back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from backends.bench.results import GpuWindow
+from backends.model import EventReasons, HostSnapshot
+
+SAMPLE_S: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    at_s: float
+    power_w: float | None
+    limit_w: float | None
+    clock_mhz: int | None
+    utilization: float | None
+    memory_bytes: int | None
+    temperature_c: float | None
+    reasons: int | None
+
+
+class GpuSampler:
+    """Keeps what the host's GPUs do through a run, from the readings that come anyway."""
+
+    def __init__(self, snapshot: Callable[[], HostSnapshot], clock: Callable[[], float]) -> None:
+        self._snapshot = snapshot
+        self._clock = clock
+        self._names: dict[str, str] = {}
+        self._samples: dict[str, list[_Sample]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._seen_s: float | None = None
+
+    def start(self) -> None:
+        """Begin to look, in a task that `stop` ends."""
+        self._task = asyncio.create_task(self._run(), name="bench gpus")
+
+    async def stop(self) -> None:
+        """End the task."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _run(self) -> None:
+        while True:
+            self.look()
+            await asyncio.sleep(SAMPLE_S)
+
+    def look(self) -> None:
+        """Take the newest readings, if they are newer than the last."""
+        snapshot = self._snapshot()
+        at_s = snapshot.sampled_s
+        if at_s is None or at_s == self._seen_s:
+            return
+        self._seen_s = at_s
+        for gpu in snapshot.gpus:
+            got = gpu.readings
+            self._names[gpu.uuid] = gpu.name
+            self._samples.setdefault(gpu.uuid, []).append(
+                _Sample(
+                    at_s,
+                    got.power_w,
+                    got.power_limit_enforced_w,
+                    got.sm_clock_mhz,
+                    None if got.utilization_gpu_pct is None else got.utilization_gpu_pct / 100,
+                    got.memory_used_bytes,
+                    got.temperature_gpu_c,
+                    got.event_reasons,
+                )
+            )
+
+    def between(self, start_s: float, end_s: float) -> tuple[GpuWindow, ...]:
+        """What each GPU did in a span of time of the clock; empty without a sample in it."""
+        windows = []
+        for uuid, samples in self._samples.items():
+            inside = [sample for sample in samples if start_s <= sample.at_s <= end_s]
+            if inside:
+                windows.append(_window(uuid, self._names[uuid], inside, start_s, end_s))
+        return tuple(windows)
+
+
+def joules_per_token(gpus: Sequence[GpuWindow], output_tokens: int) -> float | None:
+    """Energy of all GPUs by output tokens; None where a GPU's energy is not known."""
+    if not gpus or not output_tokens or any(gpu.energy_j is None for gpu in gpus):
+        return None
+    return sum(gpu.energy_j or 0.0 for gpu in gpus) / output_tokens
+
+
+def capped(gpus: Sequence[GpuWindow], seconds: float) -> bool:
+    """Whether the power cap held the clocks for a fifth of the time or more, on any GPU."""
+    return any(gpu.throttle_s.get("sw_power_cap", 0.0) >= 0.2 * seconds for gpu in gpus)
+
+
+def _window(
+    uuid: str, name: str, samples: Sequence[_Sample], start_s: float, end_s: float
+) -> GpuWindow:
+    # Each sample stands for the time half way to its neighbours, to the window's edges.
+    edges = [start_s]
+    edges += [(a.at_s + b.at_s) / 2 for a, b in pairwise(samples)]
+    edges.append(end_s)
+    spans = [later - earlier for earlier, later in pairwise(edges)]
+    powers = [(s.power_w, span) for s, span in zip(samples, spans, strict=True)]
+    known = [(power, span) for power, span in powers if power is not None]
+    covered = sum(span for _, span in known)
+    mean_w = sum(power * span for power, span in known) / covered if covered else None
+    throttle: dict[str, float] = {}
+    for sample, span in zip(samples, spans, strict=True):
+        for reason in EventReasons(sample.reasons or 0):
+            if reason is not EventReasons.IDLE and reason.name:
+                key = reason.name.lower()
+                throttle[key] = round(throttle.get(key, 0.0) + span, 3)
+    clocks = [s.clock_mhz for s in samples if s.clock_mhz is not None]
+    shares = [s.utilization for s in samples if s.utilization is not None]
+    limits = [s.limit_w for s in samples if s.limit_w is not None]
+    return GpuWindow(
+        uuid=uuid,
+        name=name,
+        power_mean_w=mean_w,
+        power_max_w=max((power for power, _ in known), default=None),
+        power_limit_w=min(limits, default=None),
+        energy_j=mean_w * (end_s - start_s) if mean_w is not None else None,
+        sm_clock_mean_mhz=sum(clocks) / len(clocks) if clocks else None,
+        sm_clock_max_mhz=max(clocks, default=None),
+        utilization_mean=sum(shares) / len(shares) if shares else None,
+        memory_used_max_bytes=max(
+            (s.memory_bytes for s in samples if s.memory_bytes is not None), default=None
+        ),
+        temperature_max_c=max(
+            (s.temperature_c for s in samples if s.temperature_c is not None), default=None
+        ),
+        throttle_s=throttle,
+    )

@@ -4,39 +4,29 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import msgspec
 
 from backends import paths
-from backends.bench import endpoint, planfile
+from backends.bench import planfile
 from backends.bench.plan import Closed, Open, Plan, Trace
 from backends.bench.preflight import refuses
-from backends.bench.process import LocalGenerator
 from backends.bench.results import RunResult, RunStatus, Severity, to_json
-from backends.bench.runner import (
-    Event,
-    Noticed,
-    Prepared,
-    Progress,
-    Run,
-    prepare_run,
-    record_file,
-)
+from backends.bench.runner import Run, prepare_run, record_file
 from backends.errors import RoomError, UsageError
 from backends.storage.atomic import write_bytes
 from backends.storage.history import History
 from backends.storage.keep import keep_run
 from tui.cli import bench_table
+from tui.cli.bench_console import Console
+from tui.cli.bench_place import Where, place, where
 
 EXIT_BROKEN = 1
 EXIT_UNTRUSTED = 6
 EXIT_INTERRUPTED = 130
-PROGRESS_S = 5.0
 
 EPILOG = """\
 exit status: 0 measured; 1 the run broke, or no request succeeded; 2 wrong use or plan; 3 no answer
@@ -50,15 +40,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `gpuroom bench`."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
-    where = parser.add_argument_group("what to measure")
-    where.add_argument("--url", metavar="URL", help="the server, such as http://127.0.0.1:8000")
-    where.add_argument("--model", metavar="NAME", help="model to ask for; else the server's first")
-    where.add_argument(
+    what = parser.add_argument_group("what to measure")
+    what.add_argument(
+        "host", nargs="?", metavar="HOST", help="send the load from this host, beside the server"
+    )
+    what.add_argument(
+        "server", nargs="?", metavar="SERVER", help="a server of the configuration, on HOST"
+    )
+    what.add_argument(
+        "--url",
+        metavar="URL",
+        help="the server, such as http://127.0.0.1:8000; with HOST, as seen from there",
+    )
+    what.add_argument("--model", metavar="NAME", help="model to ask for; else the server's first")
+    what.add_argument(
         "--api-key-env", metavar="NAME", help="environment variable that holds the server's key"
     )
-    where.add_argument(
+    what.add_argument(
         "--insecure", action="store_true", help="take any certificate of an https server"
     )
+    what.add_argument("--config", type=Path, help="configuration file to use")
     plan = parser.add_argument_group("the load")
     plan.add_argument(
         "--plan", default="quick", metavar="NAME", help="plan by name or file (default: quick)"
@@ -92,30 +93,33 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry the command out."""
     if arguments.plans:
         return _list_plans(arguments.json)
-    if not arguments.url:
-        raise UsageError("which server?", hint="gpuroom bench --url http://127.0.0.1:8000")
     plan = _plan(arguments)
-    headers = {}
-    if arguments.api_key_env:
-        key = os.environ.get(arguments.api_key_env)
-        if not key:
-            raise UsageError(f"the environment variable {arguments.api_key_env} is not set")
-        headers["authorization"] = f"Bearer {key}"
-    server = endpoint.parse_url(arguments.url, headers, verify=not arguments.insecure)
-    return asyncio.run(_bench(arguments, plan, server))
+    return asyncio.run(_bench(arguments, plan, where(arguments)))
 
 
-async def _bench(arguments: argparse.Namespace, plan: Plan, server: endpoint.Endpoint) -> int:
+async def _bench(arguments: argparse.Namespace, plan: Plan, found: Where) -> int:
     console = Console(quiet=arguments.quiet, table=not arguments.json)
-    fetch = endpoint.direct(server)
-    prepared = await prepare_run(plan, server, fetch, model=arguments.model)
-    for finding in prepared.findings:
-        console.say(bench_table.finding_line(finding))
-    if refuses(prepared.findings) and not arguments.force:
-        console.say("not run; --force runs it all the same")
-        return EXIT_UNTRUSTED
     folder = paths.data_dir() / "runs"
-    result = await _execute(prepared, fetch, console, folder)
+    async with place(found) as there:
+        prepared = await prepare_run(
+            plan, found.server, there.fetch, model=arguments.model, room=there.room
+        )
+        for finding in prepared.findings:
+            console.say(bench_table.finding_line(finding))
+        if refuses(prepared.findings) and not arguments.force:
+            console.say("not run; --force runs it all the same")
+            return EXIT_UNTRUSTED
+        run = Run(
+            prepared,
+            there.generator,
+            there.fetch,
+            listener=console.event,
+            folder=folder,
+            environment=there.environment,
+            profile=found.profile,
+            gpus=there.gpus,
+        )
+        result = await _until_interrupted(run)
     _keep(result, folder)
     if arguments.json:
         sys.stdout.write(to_json(result).decode() + "\n")
@@ -124,10 +128,8 @@ async def _bench(arguments: argparse.Namespace, plan: Plan, server: endpoint.End
     return exit_status(result)
 
 
-async def _execute(
-    prepared: Prepared, fetch: endpoint.Fetch, console: Console, folder: Path
-) -> RunResult:
-    run = Run(prepared, LocalGenerator(), fetch, listener=console.event, folder=folder)
+async def _until_interrupted(run: Run) -> RunResult:
+    """Carry it out; an interrupt stops it, and what was measured is kept."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, run.stop)
@@ -147,66 +149,6 @@ def exit_status(result: RunResult) -> int:
     if any(finding.severity is Severity.ERROR for finding in result.findings):
         return EXIT_UNTRUSTED
     return 0
-
-
-class Console:
-    """Progress on stderr, the table on stdout."""
-
-    def __init__(self, *, quiet: bool, table: bool) -> None:
-        self._quiet = quiet
-        self._table = table
-        self._live = not quiet and sys.stderr.isatty()
-        self._drawn = False
-        self._next_s = 0.0
-        self._begun = False
-
-    def say(self, text: str) -> None:
-        """A line on stderr."""
-        self._clear()
-        print(text, file=sys.stderr)
-
-    def event(self, event: Event) -> None:
-        """What the run says."""
-        if isinstance(event, Progress):
-            self._progress(event)
-        elif isinstance(event, Noticed):
-            self.say(bench_table.finding_line(event.finding))
-        elif self._table:
-            self._clear()
-            if not self._begun:
-                self._begun = True
-                print(bench_table.HEADER)
-                print(bench_table.UNITS)
-            print(bench_table.step_line(event.result), flush=True)
-
-    def end(self, result: RunResult) -> None:
-        """What stands below the table."""
-        self._clear()
-        print()
-        for line in bench_table.footer(result):
-            print(line)
-        if result.error:
-            print(f"{result.status}: {result.error}")
-        print(f"run {result.run_id}; gpuroom bench show, compare, export have it")
-
-    def _progress(self, progress: Progress) -> None:
-        if self._quiet:
-            return
-        line = bench_table.progress_line(progress)
-        if self._live:
-            width = os.get_terminal_size(sys.stderr.fileno()).columns
-            sys.stderr.write("\r\x1b[K" + line[: max(1, width - 1)])
-            sys.stderr.flush()
-            self._drawn = True
-        elif time.monotonic() >= self._next_s:
-            self._next_s = time.monotonic() + PROGRESS_S
-            print(line, file=sys.stderr)
-
-    def _clear(self) -> None:
-        if self._drawn:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._drawn = False
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:

@@ -171,6 +171,23 @@ class Connection:
             pass
 
 
+def switch_stamps_on() -> socket.socket | None:
+    """A socket that keeps the kernel stamping packets for as long as it is open.
+
+    Stamping is switched on for the whole system by its first user, a little later than asked;
+    without this the first packets of a run would come without.
+    """
+    if not _HAS_STAMPS:
+        return None
+    keeper = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        keeper.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    except OSError:
+        keeper.close()
+        return None
+    return keeper
+
+
 def resolve(host: str, port: int, timeout_s: float) -> tuple[int, tuple[object, ...]]:
     """Family and address of the server: the first that accepts a connection. Raises OSError."""
     last = OSError("no address for %s" % host)
@@ -178,12 +195,6 @@ def resolve(host: str, port: int, timeout_s: float) -> tuple[int, tuple[object, 
         probe = socket.socket(family, socket.SOCK_STREAM)
         probe.settimeout(timeout_s)
         try:
-            # Stamping is switched on for the whole system by its first user, a little later.
-            if _HAS_STAMPS:
-                try:
-                    probe.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-                except OSError:
-                    pass
             probe.connect(address)
             return family, address
         except OSError as error:

@@ -14,7 +14,7 @@ import time
 from typing import Callable
 
 from . import VERSION
-from .connection import resolve
+from .connection import resolve, switch_stamps_on
 from .lag import TICK_S, max_rss_bytes, merge, percentile, room
 from .steady import SteadyCheck
 
@@ -110,10 +110,12 @@ class Coordinator:
         self._skip = False
         self._next = False
         self._epoch = 0
+        self._keeper: socket.socket | None = None
 
     def run(self) -> int:
         """The exit status: 0 complete, 3 stopped, 1 broken."""
         status, error, code = "complete", None, 0
+        self._keeper = switch_stamps_on()
         try:
             place = self._resolve()
             self._fork(place)
@@ -145,6 +147,8 @@ class Coordinator:
         except Broken as broken:
             status, error, code = "broken", str(broken), 1
         self._end_children()
+        if self._keeper is not None:
+            self._keeper.close()
         self._emit("end", {"status": status, "error": error})
         self._out.close(GRACE_S)
         return code if self._out.error is None else 1
@@ -194,6 +198,8 @@ class Coordinator:
                     for child in self._children:
                         child.control.close()
                     ours.close()
+                    if self._keeper is not None:
+                        self._keeper.close()
                     os.close(self._commands)
                     os.close(self._output_fd)
                     from .worker import Worker  # Here alone: the coordinator stays small.

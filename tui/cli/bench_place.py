@@ -1,0 +1,121 @@
+"""From the words of `gpuroom bench` to a server's address and a place to send load from."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+from backends import config as configuration
+from backends.bench import endpoint
+from backends.bench.place import Place, beside, here
+from backends.clock import SYSTEM_CLOCK
+from backends.config import Config, HostConfig
+from backends.errors import LinkError, UsageError
+from backends.hub import HostSession, RoomHub
+from backends.model import LinkState
+from tui.cli.main import VERSION
+from tui.cli.prompts import terminal_prompter
+
+POLL_S: Final = 0.02
+REACH_S: Final = 60.0
+WHOLE_S: Final = 15.0
+"""A host that answers, but not everything, is waited for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What is measured and from where, as the command line says it.
+
+    Attributes:
+        server: Address of the server, as seen from where the load comes from.
+        host: The host to go to; None for this machine.
+        profile: Name of the server's profile, where it was named.
+        config: The configuration.
+    """
+
+    server: endpoint.Endpoint
+    host: HostConfig | None
+    profile: str | None
+    config: Config
+
+
+def where(arguments: argparse.Namespace) -> Where:
+    """Read HOST, SERVER, --url and --api-key-env. Raises UsageError or ConfigError."""
+    headers = {}
+    if arguments.api_key_env:
+        key = os.environ.get(arguments.api_key_env)
+        if not key:
+            raise UsageError(f"the environment variable {arguments.api_key_env} is not set")
+        headers["authorization"] = f"Bearer {key}"
+    url, profile = arguments.url, None
+    config = configuration.load(arguments.config)
+    host = None
+    if arguments.host is not None:
+        (host,) = configuration.resolve_hosts(config, [arguments.host])
+    if arguments.server is not None:
+        if url is not None:
+            raise UsageError("SERVER and --url exclude each other")
+        url, profile = _of_profile(config, arguments), arguments.server
+    if url is None:
+        raise UsageError(
+            "which server?",
+            hint="gpuroom bench --url http://127.0.0.1:8000, or gpuroom bench HOST SERVER",
+        )
+    server = endpoint.parse_url(url, headers, verify=not arguments.insecure)
+    return Where(server, host, profile, config)
+
+
+def _of_profile(config: Config, arguments: argparse.Namespace) -> str:
+    from backends.servers.profiles import resolve_profiles
+
+    profiles = resolve_profiles(config.servers)
+    found = next((one for one in profiles if one.name == arguments.server), None)
+    if found is None:
+        known = ", ".join(one.name for one in profiles) or "none"
+        raise UsageError(
+            f"no server is called {arguments.server!r}",
+            f"the configuration has: {known}",
+            "or give its address: gpuroom bench HOST --url http://127.0.0.1:8000",
+        )
+    port = found.port or found.engine.default_port
+    if port is None:
+        raise UsageError(f"the port of {found.name} is not known", hint="give --url")
+    return f"http://127.0.0.1:{port}"
+
+
+@contextlib.asynccontextmanager
+async def place(found: Where) -> AsyncIterator[Place]:
+    """The place, for as long as the block lasts. Raises LinkError when it cannot be reached."""
+    if found.host is None:
+        yield here(found.server, VERSION)
+        return
+    async with RoomHub([found.host], found.config, terminal_prompter()) as hub:
+        session = hub.session(found.host.name)
+        await _reached(session)
+        yield beside(session, found.server, VERSION, found.host.python)
+
+
+async def _reached(session: HostSession) -> None:
+    """Wait until the host has given a sample, so that the environment is known."""
+    began_s = SYSTEM_CLOCK.monotonic_s()
+    while True:
+        snapshot = session.snapshot
+        link, readings = snapshot.link, snapshot.readings
+        waited_s = SYSTEM_CLOCK.monotonic_s() - began_s
+        known = snapshot.driver is not None and None not in (
+            readings.kernel,
+            readings.memory_total_bytes,
+        )
+        if snapshot.sampled_s is not None and (known or waited_s > WHOLE_S):
+            return
+        late = waited_s > REACH_S
+        if late or link.state is LinkState.REFUSED or (link.state is LinkState.LOST and link.error):
+            raise LinkError(
+                f"cannot reach {session.name}", link.error or link.state.value, link.hint
+            )
+        await asyncio.sleep(POLL_S)

@@ -247,6 +247,9 @@ def _explain(judge: LogJudge, chosen: Evidence, exception: PyException | None) -
         groups = {**other.groups, **groups}
     groups = {**groups, **match.groups}
     entry = chosen.cause.entry
+    if entry.kind == "symptom" and exception is not None and not judge.run.up:
+        # A start that fails is told by its exception; a crash while serving by its moment.
+        place = _line_of(exception)
     title = fill_title(entry.title, groups)
     if entry.kind == "symptom" and exception is not None:
         title = f"{title}: {exception}"

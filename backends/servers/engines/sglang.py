@@ -63,14 +63,14 @@ ENGINE = Engine(
         (Phase.COMPILING, r"Entering DeepGEMM JIT|^Compiling num tokens|DeepGEMM warmup"),
         (Phase.COMPILING, r"^Compiling? (?:a )?graph|torch\.compile"),
         (Phase.AUTOTUNING, r"Running FlashInfer autotune|Autotuning process starts"),
-        (Phase.CAPTURING, r"^Capture [\w ]*(?:CUDA|cuda|NPU|npu) graph begin"),
+        (Phase.CAPTURING, r"^Capture [\w -]*(?:graph|extend) begin"),
         (Phase.HTTP, r"^Started server process \[\d+\]"),
         (Phase.WARMING, UVICORN_STARTUP),
         (Phase.WARMING, r"^Uvicorn running on"),
     )
     + ends(
         (Phase.LOADING, r"^Load weight end"),
-        (Phase.CAPTURING, r"^Capture [\w ]*graph end"),
+        (Phase.CAPTURING, r"^Capture [\w -]*(?:graph|extend) end"),
         (Phase.DISTRIBUTED, r"^Init torch distributed ends"),
     ),
     bars=bars(

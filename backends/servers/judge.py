@@ -39,6 +39,7 @@ _REASSURING: Final = re.compile(
 _MAYBE_QUIET: Final = re.compile(r"(?i)in use|killed|oom|lost|bus\b|bind")
 _FRIGHTENING: Final = re.compile(r"(?i)error|fail|unable|cannot|could not")
 _DUMP: Final = 800
+_MAX_JUDGED: Final = 4096
 _UNREADABLE: Final = "\ufffd"
 _PROMPT: Final = re.compile(r"^(?:\([\w.-]+\) )?[\w.-]+@[\w.-]+[: ]\S*[$#%] ?$|^[$%] ?$")
 _LAST_WORDS: Final = 6
@@ -290,7 +291,7 @@ class LogJudge:
 
     def _say(self, line: LogLine, engine: Engine) -> None:
         """Judge a line that says something."""
-        message = line.message.strip()
+        message = line.message[:_MAX_JUDGED].strip()
         # A router's children have the port for a name: their banners are not the router's.
         child = line.source is not None and line.source.isdigit()
         if self.run.over and not child and self._words.banner.found_in(message):

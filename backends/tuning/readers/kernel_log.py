@@ -27,9 +27,12 @@ _MODULE: Final = re.compile(
     r".*?(?P<version>\d{3}\.\d+(?:\.\d+)?)"
 )
 _LOOKS: Final = re.compile(
-    r"^\s*(?:<\d+>)?\[\s*\d+\.\d+\]|^\w{3} +\d+ [\d:]{8} \S+ kernel:|"
-    r"^\d{4}-\d\d-\d\dT\S+ \S+ kernel:|"
-    r"^\s*(?:kernel: )?NVRM: |\bNVRM: Xid \("
+    r"^\s*(?:<\d+>)?\[\s*\d+\.\d+\]"  # dmesg
+    r"|^\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\]"  # dmesg -T
+    r"|^\w{3} +\d+ [\d:]{8} \S+ kernel:"  # syslog, journalctl
+    r"|^\d{4}-\d\d-\d\d[T ]\S+ \S+ kernel:"
+    r"|^\s*(?:kernel: )?(?:NVRM: |(?:pcieport|pci|nvidia|vfio-pci|acpi) [0-9A-Za-z]+:)"
+    r"|\bNVRM: Xid \("
 )
 
 

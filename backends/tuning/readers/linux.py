@@ -139,7 +139,7 @@ def read_limits(excerpt: Excerpt) -> Iterator[Fact]:
             owner = who if who != "shell" else "process"
             yield excerpt.fact(f"limits/{owner}/{name}_soft", match["soft"], line)
             yield excerpt.fact(f"limits/{owner}/{name}_hard", match["hard"], line)
-        elif match := _ULIMIT.match(line.text):
+        elif len(line.text) < 200 and (match := _ULIMIT.match(line.text)):
             key = {"l": "memlock_soft", "n": "nofile_soft"}.get(match["letter"])
             if key:
                 yield excerpt.fact(f"limits/shell/{key}", match["value"], line)

@@ -25,8 +25,9 @@ _REGION: Final = re.compile(
     r".*?\[size=(?P<size>\d+[KMGT]?)\]"
 )
 _SETPCI: Final = re.compile(
-    r"setpci\s.*?-s\s*(?P<bdf>[0-9a-fA-F:.]+)\s+(?P<register>CAP_EXP\+0?8\.w|ECAP_ACS\+0?6\.w|"
-    r"CAP_EXP\+0?10\.w)\s*$",
+    r"setpci\s.*?-s\s*(?P<bdf>[0-9a-fA-F:.]+)\s+"
+    r"(?P<register>CAP_EXP\+(?:0x)?0?8\.w|ECAP_ACS\+(?:0x)?0?6\.w|"
+    r"CAP_EXP\+(?:0x)?0?10\.w)\s*$",
     re.IGNORECASE,
 )
 _UNNAMED: Final = "unnamed"

@@ -211,6 +211,8 @@ _KNOWN_HEADINGS: Final = frozenset(
 )
 _LOG: Final = re.compile(r"NVSMI LOG|^\s*Attached GPUs\s*:|^GPU [0-9A-Fa-f]{8}:")
 UNNAMED: Final = "unnamed"
+MAX_ROW_CHARS: Final = 300
+"""Rows of nvidia-smi are shorter; longer lines are something else."""
 
 
 class _Gpu:
@@ -306,7 +308,7 @@ def read_text(excerpt: Excerpt) -> Iterator[Fact]:
             order += 1
             stack = []
             continue
-        if not text.strip():
+        if not text.strip() or len(text) > MAX_ROW_CHARS:
             continue
         if match := _PAIR.match(text):
             name = _name(match["name"])

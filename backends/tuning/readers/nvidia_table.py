@@ -192,8 +192,11 @@ def read_csv(excerpt: Excerpt) -> Iterator[Fact]:
     columns: list[str] = []
     rows = 0
     for line in excerpt.lines:
+        if "," not in line.text:
+            columns = []
+            continue
         cells = [cell.strip() for cell in line.text.split(",")]
-        names = [re.sub(r"\s*\[[^\]]*\]$", "", cell).lower() for cell in cells]
+        names = [cell.partition("[")[0].strip().lower() for cell in cells]
         if sum(name in _COLUMNS or "pci.bus_id" in name for name in names) >= max(
             2, (len(names) + 1) // 2
         ):

@@ -19,6 +19,7 @@ from backends.tuning.rules.base import (
     warned,
 )
 from backends.tuning.rules.gpu import VERSION
+from backends.tuning.rules.majors import majors
 
 CODES: Final = {
     3: "not initialised",
@@ -82,6 +83,32 @@ def uvm_node(scene: Scene) -> Judgements:
             yield failed(f"{answer}: {ERRNO[answer]}", name, fix=_open_fix(answer, scene))
         else:
             yield unknown(f"open says {answer[:40]!r}", name)
+    if not seen and (why := _broken_node(scene)):
+        yield failed(why, "nvidia-uvm", fix=_open_fix("ENOENT", scene))
+
+
+def _broken_node(scene: Scene) -> str:
+    """What a listing of the nodes shows without opening them; empty for nothing wrong."""
+    listed = scene.view.each_asked("node//dev/*")
+    names = {r.name: r for r in listed}
+    uvm = names.get("nvidia-uvm")
+    if uvm is not None and uvm.fact.error == "ENOENT":
+        return "ENOENT: the node is missing"
+    if uvm is None:
+        # Whoever listed the control node listed all of /dev/nvidia*.
+        return (
+            "ENOENT: the node is missing"
+            if "nvidiactl" in names and names["nvidiactl"].text
+            else ""
+        )
+    major = re.match(r"(\d+):", uvm.text or "")
+    table = majors(scene.view)
+    today = table.get("nvidia-uvm")
+    if major and table and today is None:
+        return "ENXIO: nvidia-uvm has no major today, the module is not loaded"
+    if major and today is not None and int(major[1]) != today:
+        return f"ENXIO: the node has major {major[1]}, nvidia-uvm has {today} today"
+    return ""
 
 
 def _open_fix(errno: str, scene: Scene) -> Fix:

@@ -31,6 +31,9 @@ from backends.tuning.rules.devices import (
 VERSION: Final = re.compile(r"(\d{3})\.\d+(?:\.\d+)?")
 CUDA_FLOORS: Final = ((13, 580), (12, 525), (11, 450))
 """CUDA major and the oldest driver branch for it (NVIDIA's minor-version table)."""
+GSP_TROUBLE: Final = (
+    r"Xid .*: (?:119|120),|(?:\bGSP\b|_kgsp|gspRm).*(?:[Tt]imeout|TIMEOUT|failed|FAILED|halt|crash)"
+)
 ACTIVE: Final = frozenset({"active", "activating"})
 
 
@@ -186,7 +189,7 @@ def open_module(scene: Scene) -> Judgements:
 def gsp(scene: Scene) -> Judgements:
     view = scene.view
     log = view.items("log/kernel") or []
-    timeouts = [line for line in log if re.search(r"Xid .*: (?:119|120),|GSP.*[Tt]imeout", line)]
+    timeouts = [line for line in log if re.search(GSP_TROUBLE, line)]
     if timeouts:
         yield failed(f"GSP: {timeouts[0][:140]}", fix=manual("update the driver; reset the GPU"))
         return

@@ -52,6 +52,9 @@ def link_width(scene: Scene) -> Judgements:
     path = gpu_path(devices(scene))
     for id_, label, endpoint in _labelled(scene):
         link = link_of(scene, id_)
+        if link.width is None and endpoint and scene.view.flag(f"pci/{id_}/truncated"):
+            yield unknown(TRUNCATED, label)
+            continue
         if link.width is None or link.width == 0:
             if link.max_width is not None and link.width is None and endpoint:
                 yield unknown("width not read", label)
@@ -101,7 +104,9 @@ def link_gen(scene: Scene) -> Judgements:
     for id_, label, endpoint in _labelled(scene):
         link = link_of(scene, id_)
         if link.generation is None:
-            if link.max_generation is not None and endpoint:
+            if endpoint and scene.view.flag(f"pci/{id_}/truncated"):
+                yield unknown(TRUNCATED, label)
+            elif link.max_generation is not None and endpoint:
                 yield unknown("generation not read", label)
             continue
         if link.max_generation is None:

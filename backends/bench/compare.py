@@ -124,6 +124,7 @@ def compare(
         metric: Decides over the whole; by default output tokens a second, and the latency where
             the load's rate is fixed (an open loop), since throughput is then given.
         smallest_change: That should be found, as a share; decides how many blocks are enough.
+            A difference that is shown to be less than half of it has no word.
         across_tools: Compare runs of different tools in spite of their different definitions:
             whole-run output tokens a second alone.
     """
@@ -369,7 +370,12 @@ def _with_word(row: Row, adjusted_p: float, smallest_change: float) -> Row:
     estimate = row.estimate
     assert estimate is not None
     word, remark, more, unit = Word.NO_DIFFERENCE, row.remark, 0, "blocks"
-    if adjusted_p <= LEVEL:
+    negligible = smallest_change / 2
+    if adjusted_p <= LEVEL and estimate.within(negligible):
+        # Shown to be there, and shown to be too small to matter: two equal runs on a quiet host
+        # differ by a tenth of a per cent, and no block of theirs says so.
+        remark = f"a difference below {negligible:.1%}"
+    elif adjusted_p <= LEVEL:
         more_of_it = estimate.ratio > 1
         better = more_of_it == row.metric.higher_is_better
         word = Word.FASTER if better else Word.SLOWER

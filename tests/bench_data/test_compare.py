@@ -103,6 +103,18 @@ def test_the_same_run_twice_is_the_same_within_2_percent() -> None:
     assert comparison.overall.estimate.ratio == 1
 
 
+def test_a_difference_too_small_to_matter_has_no_word() -> None:
+    quiet = {"spread": 0.0003, "blocks": 20}
+    a, b = run(1, **quiet), run(2, speed=0.998, **quiet)  # type: ignore[arg-type]
+    comparison = compare(a, b)
+    assert comparison.overall.adjusted_p is not None
+    assert comparison.overall.adjusted_p < 0.001
+    assert comparison.word is Word.NO_DIFFERENCE
+    assert comparison.overall.remark == "a difference below 1.0%"
+    assert compare(a, b, smallest_change=0.002).word is Word.SLOWER
+    assert compare(a, run(2, speed=0.98, **quiet)).word is Word.SLOWER  # type: ignore[arg-type]
+
+
 def test_a_comparison_is_reproducible() -> None:
     assert compare(run(1), run(2)) == compare(run(1), run(2))
 

@@ -54,12 +54,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     runs = _runs(arguments.names)
     metric = Metric[arguments.metric.upper()] if arguments.metric else None
+    # A limit below the change to be found asks for that finer one.
+    change = min(arguments.change, arguments.fail_if_slower or arguments.change)
     comparisons = [
         compare(
             runs[0],
             other,
             metric=metric,
-            smallest_change=arguments.change,
+            smallest_change=change,
             across_tools=arguments.across_tools,
         )
         for other in runs[1:]

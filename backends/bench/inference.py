@@ -110,26 +110,31 @@ def judge(a: Arm, b: Arm, seed: int = 1) -> Estimate | None:
         return None
     scaled = _relative(a, means[0]), _relative(b, means[1])
     error, freedom, by_repetitions = _standard_error(*scaled)
-    difference = math.log(means[1] / means[0])
+    difference = math.log(means[1]) - math.log(means[0])
     if error == 0:
         # Not one block differs from another: any difference is one.
         p = 1.0 if difference == 0 else 0.0
-        ratio = math.exp(difference)
+        ratio = _exp(difference)
         return Estimate(ratio, ratio, ratio, p, 0.0, 0.0, freedom, by_repetitions)
     spread = math.sqrt(
         variance([value for arm in scaled for part in arm for value in part]) or error**2
     )
     low, high = _interval(a, b, difference, error, freedom, random.Random(seed))
     return Estimate(
-        ratio=math.exp(difference),
-        low=math.exp(low),
-        high=math.exp(high),
+        ratio=_exp(difference),
+        low=_exp(low),
+        high=_exp(high),
         p=student_p(difference / error, freedom),
         effect=difference / spread,
         standard_error=error,
         freedom=freedom,
         by_repetitions=by_repetitions,
     )
+
+
+def _exp(value: float) -> float:
+    """The exponential, within what a float can hold: an end as far out says enough."""
+    return math.exp(min(max(value, -700.0), 700.0))
 
 
 def _relative(arm: Arm, middle: float) -> list[list[float]]:
@@ -184,7 +189,9 @@ def _interval(
     """Bootstrap percentiles, stretched so that their width is that of the standard error."""
     draws_a, draws_b = _resample(a, chance), _resample(b, chance)
     draws = sorted(
-        math.log(y / x) - difference for x, y in zip(draws_a, draws_b, strict=True) if x > 0 < y
+        math.log(y) - math.log(x) - difference
+        for x, y in zip(draws_a, draws_b, strict=True)
+        if x > 0 < y
     )
     if len(draws) < RESAMPLES // 2:
         half = student_quantile(0.975, freedom) * error

@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from backends.bench.inference import (
@@ -94,7 +94,7 @@ def test_too_little_is_said_and_not_guessed(a: list[list[Block]], b: list[list[B
 def test_blocks_that_never_differ() -> None:
     estimate = judge(arm(2, 2, 2), arm(3, 3, 3))
     assert estimate is not None
-    assert (estimate.ratio, estimate.p) == (1.5, 0.0)
+    assert (estimate.ratio, estimate.p) == (pytest.approx(1.5), 0.0)
     estimate = judge(arm(2, 2, 2), arm(2, 2, 2))
     assert estimate is not None
     assert estimate.p == 1.0
@@ -138,6 +138,9 @@ blocks = st.lists(st.floats(0, 1e6), min_size=0, max_size=6).map(
 )
 
 
+@settings(max_examples=300, deadline=None)
+@example([[Block(1.0), Block(5e-324)]], [[Block(0.0), Block(1.0)]])
+@example([[Block(5e-324), Block(5e-324)]], [[Block(1e6), Block(1.0)]])
 @given(st.lists(blocks, max_size=3), st.lists(blocks, max_size=3))
 def test_any_blocks_give_an_ordered_estimate_or_none(
     a: list[list[Block]], b: list[list[Block]]

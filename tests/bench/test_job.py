@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import socket
 import subprocess
 import sys
+import time
 import zlib
 from pathlib import Path
 
@@ -55,6 +57,44 @@ def test_no_job_no_run() -> None:
     bad = run_program(payload() + b"{\n")
     assert bad.returncode == 2
     assert b"no JSON" in bad.stderr
+
+
+def test_it_waits_for_its_first_step_and_ends_with_its_input() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        job = {
+            "gate": True,
+            "route": "chat",
+            "stream": True,
+            "seed": 1,
+            "nonce": "n",
+            "ignore_eos": False,
+            "prompt": {"kind": "words", "words": ["a"]},
+            "parts": [
+                {"input": {"kind": "fixed", "value": 9}, "output": {"kind": "fixed", "value": 9}}
+            ],
+            "target": {"host": "127.0.0.1", "port": port, "authority": "x"},
+            "limits": {"connect_s": 5.0, "silence_s": 5.0, "request_s": 5.0},
+            "steps": [{"load": {"kind": "closed", "concurrency": 1}, "index": 0, "repetition": 0}],
+        }
+        process = subprocess.Popen(
+            argv(sys.executable), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(payload() + json.dumps(job).encode() + b"\n")
+        process.stdin.flush()
+        seen = [json.loads(process.stdout.readline()) for _ in range(2)]
+        assert [message["t"] for message in seen] == ["begin", "state"]
+        assert seen[1]["state"] == "waiting"
+        # Long enough for a worker that does not wait to stumble.
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.stdin.close()
+        (end,) = (json.loads(line) for line in process.stdout)
+        assert end["status"] == "stopped"
+        assert process.wait(timeout=30) == 3
+        process.stdout.close()
 
 
 def test_a_server_that_is_not_there_is_said() -> None:

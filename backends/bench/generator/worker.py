@@ -84,14 +84,14 @@ class Worker:
         self._next_drain = 0
         self._meter = LagMeter()
         self._alive = True
-        self._begin({"streams": [0] * workers, "load": {"kind": "closed"}, "index": 0})
+        self._begin({"streams": [0] * workers, "load": {"kind": "closed"}, "index": 0}, False)
 
-    def _begin(self, step: dict[str, object]) -> None:
-        """Forget the step before."""
+    def _begin(self, step: dict[str, object], sending: bool = True) -> None:
+        """Forget the step before. Not `sending`: there is none yet to make requests for."""
         self._step = step
         self._phase: str = "warmup"
         self._running: bool = False
-        self._sending: bool = True
+        self._sending = sending
         self._hold: bool = step.get("cool_down") == "hold"
         self._left: int | None = None
         sample = step.get("sample")

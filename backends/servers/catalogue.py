@@ -46,6 +46,7 @@ class CauseEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     phases: list[Phase] = []
     quiet: bool = False
     echoes: bool = False
+    refines: list[str] = []
     remedies: list[str] = []
     reference: str = ""
 

@@ -36,7 +36,10 @@ _REASSURING: Final = re.compile(
     r"will (?:be )?(?:retr(?:y|ied)|ignored|fall)|\bretrying\b|\bskipp(?:ing|ed)\b|"
     r"\bignor(?:e|ing)\b|this is (?:expected|normal)"
 )
-_MAYBE_QUIET: Final = re.compile(r"(?i)in use|killed|oom|lost|bus\b|bind")
+_MAYBE_QUIET: Final = re.compile(
+    r"(?i)in use|killed|oom|lost|bus\b|bind|cuda|nvidia|nvml|driver|leaked|time limit|/dev/"
+)
+_WARNS: Final = re.compile(r"(?i)^warn(?:ing)?\b|^\S{0,200}:\d+: \w*warning: ")
 _FRIGHTENING: Final = re.compile(r"(?i)error|fail|unable|cannot|could not")
 _DUMP: Final = 800
 _MAX_JUDGED: Final = 4096
@@ -61,7 +64,8 @@ class Evidence:
     first_line: int
     places: dict[int, tuple[Place, Match]] = field(default_factory=dict)
     """First place of each signature."""
-    in_exception: bool = False
+    loud: bool = False
+    """Some line that shows it is more than information or a warning."""
 
     @property
     def best(self) -> tuple[Place, Match]:
@@ -460,7 +464,9 @@ class LogJudge:
         inside: bool,
         exception: PyException | None,
     ) -> None:
-        quiet = line.level in _CALM
+        quiet = line.level in _CALM or (
+            line.level is None and not inside and _WARNS.search(message) is not None
+        )
         if quiet and _MAYBE_QUIET.search(message) is None:
             return
         if not inside and line.level not in _GRAVE and _REASSURING.search(message):
@@ -479,7 +485,7 @@ class LogJudge:
             if evidence is None:
                 evidence = Evidence(cause, line.number)
                 self.run.causes[cause.id] = evidence
-            evidence.in_exception |= exception is not None
+            evidence.loud |= not quiet
             if match.signature not in evidence.places:
                 place = Place(line.number, line.text[:2000])
                 evidence.places[match.signature] = (place, match)

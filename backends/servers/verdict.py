@@ -188,7 +188,7 @@ def _unknown(run: Run) -> PyException | None:
 
 def _first_failure(run: Run) -> int | None:
     """Line of the first sign that the run failed."""
-    lines = [evidence.first_line for evidence in _telling(run)]
+    lines = [evidence.first_line for evidence in _telling(run) if evidence.loud]
     if run.dead is not None:
         lines.append(run.dead.line)
     exception = _unknown(run)
@@ -201,13 +201,16 @@ def _failed(judge: LogJudge, exit_code: int | None) -> Verdict | None:
     run = judge.run
     exception = _unknown(run)
     found = _telling(run)
-    chosen = _first(found, exception, "cause") or _first(found, exception, "general")
+    loud = [evidence for evidence in found if evidence.loud]
+    chosen = _first(loud, exception, "cause") or _first(loud, exception, "general")
     if chosen is not None:
-        return _explain(judge, chosen, exception)
+        return _explain(judge, _refined(chosen, found), exception)
     killed = _killed(run, exit_code)
     if killed is not None and (exception is None or killed.line < exception.line):
         return _silent(judge, killed)
-    chosen = _first(found, exception, "echo") or _first(found, exception, "symptom")
+    if exception is None and run.dead is not None:
+        chosen = _first(found, None, "cause")  # said only as a warning, and nothing else is
+    chosen = chosen or _first(loud, exception, "echo") or _first(loud, exception, "symptom")
     if chosen is not None:
         return _explain(judge, chosen, exception)
     if exception is not None:
@@ -223,6 +226,16 @@ def _failed(judge: LogJudge, exit_code: int | None) -> Verdict | None:
         last = next((place for place in reversed(run.last) if place.line < run.prompt_line), None)
         return _answer(judge, Outcome.CRASH, last, "ended without a word; the shell came back")
     return None
+
+
+def _refined(chosen: Evidence, found: list[Evidence]) -> Evidence:
+    """What an earlier line, perhaps only a warning, says more precisely than the cause itself."""
+    finer = [
+        item
+        for item in found
+        if chosen.cause.id in item.cause.entry.refines and item.first_line <= chosen.first_line
+    ]
+    return min(finer, key=lambda item: item.first_line, default=chosen)
 
 
 def _first(found: list[Evidence], exception: PyException | None, *kinds: str) -> Evidence | None:

@@ -327,6 +327,27 @@ def test_words_that_reassure_are_believed() -> None:
         assert judged("\n".join([*lines[:2], noise, ""])).outcome == "loading", noise
 
 
+def test_a_warning_can_explain_a_failure_but_is_none() -> None:
+    start = "\n".join(VLLM_START.split("\n")[:1]) + "\n"
+    warning = "/opt/torch/cuda/__init__.py:174: UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11040). (Triggered internally at /x.cpp:108.)\n"
+    error = "RuntimeError: Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG`\n"
+    trace = 'Traceback (most recent call last):\n  File "/x/a.py", line 1, in f\n'
+    assert judged(start + warning).outcome == "loading"
+    assert judged(start + trace + error).cause == "no-gpu"
+    explained = judged(start + warning + trace + error)
+    assert explained.cause == "driver-too-old"
+    assert explained.evidence is not None
+    assert explained.evidence.line == 2
+    port = "INFO 05-01 10:00:00 [a.py:1] Port 8000 is already in use, trying port 8001\n"
+    oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
+    assert judged(start + port).outcome == "loading"
+    assert (judged(start + port + trace + oom).cause or "").startswith("cuda-oom")
+    mlock = "warning: failed to mlock 107347968-byte buffer (after previously locking 0 bytes): Cannot allocate memory\n"
+    assert (
+        judged(failing.llamacpp("").split("llama_model_load_from")[0] + mlock).outcome == "loading"
+    )
+
+
 def test_warnings_that_cost_performance_are_pinned_and_counted() -> None:
     lines = SGLANG_START.split("\n")
     warning = "[2025-09-01 08:00:07 TP{}] Using default MoE kernel config. Performance might be sub-optimal! Config file not found at /x.json"

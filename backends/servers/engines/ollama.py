@@ -36,7 +36,7 @@ ENGINE = Engine(
             5,
             r"^msg=\"(?:server config|total blobs|inference compute|looking for comp|offload)",
         ),
-        (3, r"^\[GIN\]"),
+        (3, r"^\[GIN\]|^Error: listen tcp .*:11434"),
     ),
     version=rx(
         r"Listening on .*\(version v?(\d+\.\d+[\w.+-]*)\)", r"\bollama version(?: is)? (\S+)"

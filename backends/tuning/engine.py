@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from backends.tuning import causes, context
+from backends.tuning import causes, context, states
 from backends.tuning.catalogue import Entry, entries
 from backends.tuning.context import Kind
 from backends.tuning.custom import CustomCheck, Waiver, custom_entry, custom_rule, waive
 from backends.tuning.facts import FactsDocument, Vantage
-from backends.tuning.findings import Finding, Judgement, Verdict, worst
+from backends.tuning.findings import Columns, Finding, Judgement, Verdict, worst
 from backends.tuning.fixes import Target
 from backends.tuning.normalise import normalise
 from backends.tuning.profiles import Profile, load
@@ -165,13 +165,21 @@ def _finding(
         instance=judgement.instance,
         fix=judgement.fix,
         fix_text=_fix_text(entry, judgement),
-        columns=judgement.columns,
+        columns=judgement.columns or _columns(entry, scene, judgement, used),
         hint=judgement.hint,
         experiment=judgement.experiment,
         cause=judgement.cause,
         rests_on=used,
         touched=touched,
     )
+
+
+def _columns(
+    entry: Entry, scene: Scene, judgement: Judgement, used: tuple[str, ...]
+) -> Columns | None:
+    if judgement.verdict in (Verdict.NOT_APPLICABLE, Verdict.UNKNOWN):
+        return None
+    return states.columns(entry.id, scene.view, used, judgement.evidence)
 
 
 def _fix_text(entry: Entry, judgement: Judgement) -> str:

@@ -30,6 +30,8 @@ PREFIXES: Final = (
     "/etc/pve/",
     "/etc/default/grub.d/",
     "/etc/sysctl",
+    "/etc/tmpfiles.d/",
+    "/etc/modprobe.d/",
     "/usr/lib/sysctl.d/",
 )
 """What raw facts begin with whose names are not known beforehand."""
@@ -300,6 +302,32 @@ def _sysctls(known: Raw) -> Iterator[Fact]:
                 yield _derive(known.facts[key], f"sysctl/source/{match[1]}", key)
 
 
+def _lasting(known: Raw) -> Iterator[Fact]:
+    """What tmpfiles.d writes and modprobe.d sets, in the order in which files are read."""
+    writes: list[str] = []
+    for fact in sorted(known.below("/etc/tmpfiles.d/"), key=lambda f: f.key):
+        for line in (known.text(fact.key) or "").split("\n"):
+            words = line.split()
+            if len(words) >= 7 and words[0].rstrip("+!-=~^") == "w":
+                writes.append(f"{words[1]} {' '.join(words[6:])}")
+    options: list[str] = []
+    for fact in sorted(known.below("/etc/modprobe.d/"), key=lambda f: f.key):
+        for line in (known.text(fact.key) or "").split("\n"):
+            words = line.split()
+            if len(words) >= 3 and words[0] == "options":
+                options.extend(f"{words[1]} {option}" for option in words[2:])
+    for prefix, key, found in (
+        ("/etc/tmpfiles.d/", "tmpfiles/writes", writes),
+        ("/etc/modprobe.d/", "modprobe/options", options),
+    ):
+        files = known.below(prefix)
+        listing = known.get(prefix.rstrip("/"))
+        # An empty folder that was listed says as much as files that set nothing.
+        source = files[0] if files else listing
+        if source is not None and (files or isinstance(source.value, list)):
+            yield _derive(source, key, found)
+
+
 def _limits(known: Raw) -> Iterator[Fact]:
     for fact in known.below("proc/"):
         match = re.fullmatch(r"proc/(\d{1,10})/limits", fact.key)
@@ -336,6 +364,7 @@ STEPS: Final[tuple[Step, ...]] = (
     _configurations,
     _boot,
     _sysctls,
+    _lasting,
     _limits,
     _processes,
 )

@@ -16,6 +16,7 @@ from backends.tuning.engine import Options, evaluate
 from backends.tuning.facts import FactsDocument, decode, merge
 from backends.tuning.findings import Finding
 from backends.tuning.profiles import NAMES, load
+from backends.tuning.reboot import preview
 
 MAX_FILE_BYTES = 64 << 20
 EPILOG = (
@@ -41,6 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     diff.add_argument("b", metavar="B")
     _judging(diff)
     diff.add_argument("--json", action="store_true", help="print JSON")
+    reboot = commands.add_parser("reboot", help="what a reboot will change, before it happens")
+    reboot.add_argument("files", nargs="+", metavar="FILE", help="files of one host; - is stdin")
+    reboot.add_argument("--json", action="store_true", help="print JSON")
     explain = commands.add_parser("explain", help="what a check reads, wants, and why")
     explain.add_argument("id", metavar="ID")
     explain.add_argument("--json", action="store_true", help="print JSON")
@@ -66,7 +70,7 @@ def _forms(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out one sub-command."""
-    actions = {"read": _read, "diff": _diff, "explain": _explain, "list": _list}
+    actions = {"read": _read, "diff": _diff, "reboot": _reboot, "explain": _explain, "list": _list}
     return actions[arguments.action](arguments)
 
 
@@ -99,6 +103,22 @@ def _diff(arguments: argparse.Namespace) -> int:
     result = compare(first, second, *found)
     _write(result.to_json() if arguments.json else result.to_text().encode())
     return 1 if result.differs else 0
+
+
+def _reboot(arguments: argparse.Namespace) -> int:
+    changes = preview(load_files(arguments.files))
+    if arguments.json:
+        import msgspec
+
+        _write(msgspec.json.format(msgspec.json.encode(changes), indent=2) + b"\n")
+        return 0
+    lines = []
+    for change in changes:
+        may = "" if change.certain else " (may)"
+        note = f"  [{change.note}]" if change.note else ""
+        lines.append(f"{change.what}: {change.now} -> {change.after}{may}{note}")
+    _write(("\n".join(lines) or "nothing that these facts know of").encode() + b"\n")
+    return 0
 
 
 def _explain(arguments: argparse.Namespace) -> int:

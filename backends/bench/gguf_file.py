@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -280,6 +280,7 @@ def config_of(header: GgufHeader) -> dict[str, object]:
             config["qk_nope_head_dim"] = max(1, key_length - rope)
         config["v_head_dim"] = get("attention.value_length_mla") or 128
         config["num_key_value_heads"] = config.get("num_attention_heads")
+    config.update(_recurrent(architecture, get))
     names = {tensor.name: tensor for tensor in header.tensors}
     if "vocab_size" not in config and "token_embd.weight" in names:
         hidden = config.get("hidden_size")
@@ -287,3 +288,22 @@ def config_of(header: GgufHeader) -> dict[str, object]:
             config["vocab_size"] = names["token_embd.weight"].parameters // hidden
     config["tie_word_embeddings"] = "output.weight" not in names
     return config
+
+
+def _recurrent(architecture: str, get: Callable[[str], Value | None]) -> dict[str, object]:
+    """Layers with a state instead of a cache: gated delta nets in their words, others by name."""
+    keys = ("state_size", "inner_size", "time_step_rank")
+    state, inner, heads = (get(f"ssm.{key}") for key in keys)
+    if state is None:
+        return {}
+    if not architecture.startswith("qwen3") or not isinstance(inner, int):
+        return {"mamba_d_state": state}
+    if not isinstance(heads, int) or heads < 1:
+        return {"mamba_d_state": state}
+    return {
+        "linear_num_value_heads": heads,
+        "linear_num_key_heads": get("ssm.group_count"),
+        "linear_key_head_dim": state,
+        "linear_value_head_dim": inner // heads,
+        "linear_conv_kernel_dim": get("ssm.conv_kernel"),
+    }

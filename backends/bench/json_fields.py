@@ -56,6 +56,9 @@ class Fields:
             value = self.values.get(name)
             if value is None:
                 continue
+            if isinstance(value, list) and value and all(item == value[0] for item in value):
+                # One figure a layer, all the same.
+                value = value[0]
             if isinstance(value, bool) or not isinstance(value, int):
                 raise self.fail(name, f"should be a whole number, not {_show(value)}")
             if not low <= value <= high:

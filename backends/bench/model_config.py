@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from backends.bench.json_fields import MAX_LAYERS, Fields
+from backends.bench.json_fields import MAX_LAYERS, Fields, ModelError
 
 MAX_EXPERTS: Final = 1 << 16
 MAX_VOCABULARY: Final = 1 << 26
@@ -146,6 +146,8 @@ def parse_shape(config: Mapping[str, object], where: str = "config.json") -> Mod
             notes.append("multimodal model: only its text part is counted")
             break
     model_type = fields.word("model_type") or Fields(config, where).word("model_type")
+    fields = Fields({**FAMILY_DEFAULTS.get(model_type, {}), **fields.values}, where)
+    _refuse_unknown_layers(fields, model_type)
     count = fields.integer("num_hidden_layers", "n_layer", "num_layers", high=MAX_LAYERS)
     hidden = fields.integer("hidden_size", "n_embd", "d_model")
     heads = fields.integer("num_attention_heads", "n_head", "num_heads", high=65536)
@@ -227,6 +229,46 @@ TWO_MATRICES: Final = frozenset({
 TIED_BY_DEFAULT: Final = frozenset({
     "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "opt",
 })  # fmt: skip
+
+
+FAMILY_DEFAULTS: Final[dict[str, dict[str, object]]] = {
+    "gemma3_text": {
+        "vocab_size": 262_208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+        "num_hidden_layers": 26, "sliding_window": 4096,
+    },
+    "gemma2": {"vocab_size": 256_000, "head_dim": 256, "sliding_window": 4096},
+    "gemma": {"vocab_size": 256_000, "head_dim": 256},
+}  # fmt: skip
+"""What a family's configurations leave out, since it is the library's default."""
+
+UNKNOWN_LAYERS: Final = {
+    "hybrid_override_pattern": "state-space layers",
+    "layers_block_type": "state-space layers",
+    "mamba_d_state": "state-space layers",
+    "ssm_cfg": "state-space layers",
+    "attn_layer_period": "state-space layers",
+    "compress_ratios": "compressed attention",
+    "linear_attn_config": "linear attention of another kind",
+    "block_configs": "layers that differ one by one",
+}
+"""Fields of layers whose cost is not known here: a figure would be wrong by an unknown amount."""
+
+
+def _refuse_unknown_layers(fields: Fields, model_type: str) -> None:
+    for name, what in UNKNOWN_LAYERS.items():
+        if fields.values.get(name):
+            raise ModelError(
+                f"The model has {what}, which are not known here",
+                f"{fields.where}: `{name}`, model type {model_type or 'not named'}",
+                "No ceiling is computed rather than a wrong one.",
+            )
+    kinds = fields.integers("attn_type_list")
+    if kinds and 0 in kinds:
+        raise ModelError(
+            "The model has linear attention of another kind, which is not known here",
+            f"{fields.where}: `attn_type_list`",
+            "No ceiling is computed rather than a wrong one.",
+        )
 
 
 def _latent(fields: Fields) -> Latent | None:

@@ -13,12 +13,13 @@ import msgspec
 
 from backends.bench import gguf_file
 from backends.bench.json_fields import ModelError, read_json
-from backends.bench.model_config import parse_shape
+from backends.bench.model_config import ModelShape, parse_shape
 from backends.bench.quantization import (
     SCHEMES,
     UNQUANTIZED,
     Quantization,
     Rule,
+    UnknownQuantization,
     parse_quantization,
 )
 from backends.bench.weight_files import StoredWeights, read_safetensors_folder
@@ -112,11 +113,38 @@ def _folder(folder: Path, override: Quantization | None) -> tuple[str, Weights]:
     extra_path = folder / "hf_quant_config.json"
     extra = read_json(extra_path) if extra_path.exists() else None
     shape = parse_shape(config, str(path))
-    weights = weights_of_config(shape, parse_quantization(config, extra, str(path)))
     stored = read_safetensors_folder(folder, len(shape.layers))
-    if stored is not None:
-        weights = with_stored(weights, stored)
-    return folder.resolve().name, weights
+    return folder.resolve().name, weigh_checkpoint(shape, config, extra, str(path), stored)
+
+
+def weigh_checkpoint(
+    shape: ModelShape,
+    config: Mapping[str, object],
+    extra: Mapping[str, object] | None,
+    where: str,
+    stored: StoredWeights | None,
+) -> Weights:
+    """Weigh a model by its configuration and, where they are there, by its files' headers.
+
+    Args:
+        shape: Of the model.
+        config: The decoded config.json.
+        extra: The decoded hf_quant_config.json, where there is one.
+        where: Name of the configuration, for errors.
+        stored: What the headers say; None where there are no files.
+
+    Raises:
+        ModelError: Neither configuration nor headers tell how the weights are stored.
+    """
+    try:
+        weights = weights_of_config(shape, parse_quantization(config, extra, where))
+    except UnknownQuantization as error:
+        if stored is None or stored.missing:
+            raise
+        weights = weights_of_config(shape, UNQUANTIZED)
+        note = f"{error.title}: bytes are those of the headers, arithmetic is counted as bf16"
+        weights = replace(weights, notes=(note,))
+    return weights if stored is None else with_stored(weights, stored)
 
 
 def _gguf(path: Path) -> tuple[str, Weights]:

@@ -22,6 +22,10 @@ MAX_PATTERNS: Final = 20_000
 MAX_PATTERN_CHARS: Final = 400
 
 
+class UnknownQuantization(ModelError):
+    """A method that is not known here; headers of the weight files may still tell the bytes."""
+
+
 class Arithmetic(StrEnum):
     """What the tensor cores multiply in."""
 
@@ -199,7 +203,7 @@ def parse_quantization(
         four = fields.flag("load_in_4bit")
         scheme = integer_scheme(4, 64, zero_points=False) if four else INT8
         return Quantization(method, (Rule(scheme),), ignored)
-    raise ModelError(
+    raise UnknownQuantization(
         f"The quantisation method {clean(method, 60) or '(none named)'} is not known here",
         where,
         "Give the figures yourself with --weights, for example --weights int4.",
@@ -248,7 +252,7 @@ def _modelopt_scheme(algorithm: str) -> Scheme:
         return FP8
     if "INT8" in algorithm or "W8A8" in algorithm:
         return INT8
-    raise ModelError(
+    raise UnknownQuantization(
         f"The quantisation algorithm {clean(algorithm, 60)} is not known here",
         "hf_quant_config.json",
         "Give the figures yourself with --weights, for example --weights nvfp4.",

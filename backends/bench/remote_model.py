@@ -17,8 +17,7 @@ from typing import Final, Protocol
 from backends.bench import gguf_file
 from backends.bench.json_fields import MAX_CONFIG_BYTES, ModelError, parse_json
 from backends.bench.model_config import parse_shape
-from backends.bench.models import weigh_gguf
-from backends.bench.quantization import parse_quantization
+from backends.bench.models import weigh_checkpoint, weigh_gguf
 from backends.bench.weight_files import (
     MAX_INDEX_BYTES,
     MAX_TENSORS,
@@ -28,7 +27,7 @@ from backends.bench.weight_files import (
     parse_header,
     parse_index,
 )
-from backends.bench.weights import Weights, weights_of_config, with_stored
+from backends.bench.weights import Weights
 from backends.errors import AgentError
 from backends.text import clean
 
@@ -84,10 +83,8 @@ async def weigh_remote(agent: Agent, model: str, hub_cache: str = HUB_CACHE) -> 
     where = f"{folder}/config.json"
     shape = parse_shape(config, where)
     extra = await files.json(f"{folder}/hf_quant_config.json", MAX_CONFIG_BYTES)
-    weights = weights_of_config(shape, parse_quantization(config, extra, where))
     stored = await _stored(files, folder, len(shape.layers))
-    if stored is not None:
-        weights = with_stored(weights, stored)
+    weights = weigh_checkpoint(shape, config, extra, where, stored)
     return PurePosixPath(model).name or model, weights
 
 

@@ -85,6 +85,37 @@ def test_an_unknown_family_is_read_and_said() -> None:
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        {"hybrid_override_pattern": "M-M*-"},
+        {"layers_block_type": ["mamba", "attention"]},
+        {"compress_ratios": [4, 128]},
+        {"attn_type_list": [0, 1]},
+    ],
+)
+def test_layers_of_unknown_cost_are_refused_rather_than_guessed(change: dict[str, object]) -> None:
+    with pytest.raises(ModelError) as caught:
+        parse_shape({**SMALL, **change})
+    assert next(iter(change)) in caught.value.detail
+
+
+def test_what_a_family_leaves_out() -> None:
+    """The 4-billion-parameter Gemma 3 names neither its heads nor its vocabulary."""
+    text = {
+        "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+        "num_hidden_layers": 34, "sliding_window": 1024,
+    }  # fmt: skip
+    weights = weigh({"model_type": "gemma3", "text_config": text}, "config.json")
+    assert weights.total_parameters / 1e9 == pytest.approx(3.88, rel=0.001)
+
+
+def test_one_figure_a_layer_is_one_figure() -> None:
+    assert parse_shape({**SMALL, "intermediate_size": [128, 128]}).layers[0].ffn_size == 128
+    with pytest.raises(ModelError):
+        parse_shape({**SMALL, "intermediate_size": [128, 64]})
+
+
+@pytest.mark.parametrize(
     ("change", "field"),
     [
         ({"hidden_size": None}, "hidden_size"),

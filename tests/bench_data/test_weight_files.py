@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.bench.gguf_file import config_of, read_gguf
+from backends.bench.gguf_file import GgufHeader, Value, config_of, read_gguf
 from backends.bench.json_fields import ModelError
 from backends.bench.model_tensors import Module, classify
 from backends.bench.models import load_model
@@ -37,6 +37,18 @@ def test_headers_win_over_a_configuration_that_hides_its_quantisation(tmp_path: 
     assert routed.stored_bytes == parameters * 0.5625 + 4 * 2 * 4 * 3
     assert weights.stored_bytes == total
     assert any("the files are believed" in note for note in weights.notes)
+
+
+def test_headers_tell_the_bytes_of_an_unknown_method(tmp_path: Path) -> None:
+    total = write_checkpoint(tmp_path, fp4=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "brand-new"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    _, weights = load_model(str(tmp_path))
+    assert weights.stored_bytes == total
+    assert any("brand-new" in note for note in weights.notes)
+    with pytest.raises(ModelError):
+        load_model(str(tmp_path / "config.json"))
 
 
 def test_missing_shards_fall_back_to_the_configuration(tmp_path: Path) -> None:
@@ -130,6 +142,16 @@ def test_gguf_headers(tmp_path: Path) -> None:
     assert name == "tiny.gguf"
     # Tied: the table is read as the output head.
     assert weights.step_bytes() == 34816 + 2304 + 6720 + 256
+
+
+def test_gguf_with_states_instead_of_a_cache() -> None:
+    base: dict[str, Value] = {"general.architecture": "qwen3next", "qwen3next.ssm.state_size": 128,
+                              "qwen3next.ssm.inner_size": 4096, "qwen3next.ssm.group_count": 16,
+                              "qwen3next.ssm.time_step_rank": 32}  # fmt: skip
+    config = config_of(GgufHeader(base, ()))
+    assert (config["linear_num_value_heads"], config["linear_value_head_dim"]) == (32, 128)
+    other: dict[str, Value] = {"general.architecture": "mamba", "mamba.ssm.state_size": 16}
+    assert config_of(GgufHeader(other, ()))["mamba_d_state"] == 16
 
 
 def test_gguf_cut_off(tmp_path: Path) -> None:

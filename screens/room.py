@@ -28,6 +28,7 @@ from tui.widgets.history_chart import (
     percent_scale,
     watts_scale,
 )
+from tui.widgets.host_state import ticking
 from tui.widgets.row_list import RowList
 
 
@@ -54,6 +55,7 @@ class RoomScreen(HubScreen):
         self.panes: list[Pane] = [spec.make(shell) for spec in PANES]
         self.grid.set_sort(shell.sort)
         self._planned: object = None
+        self._seen: object = None
 
     def compose_body(self) -> Sequence[Widget]:
         """GPUs, chart, panes, and the filter's input while it is open."""
@@ -65,11 +67,22 @@ class RoomScreen(HubScreen):
         """The newest of the host looked at."""
         snapshot = self.shell.snapshot()
         self._arrange(len(snapshot.gpus))
-        self.grid.show(snapshot, now_s)
-        if self.chart.display:
-            # The curve ends with the newest sample: a host that is silent leaves it as it is.
-            end_s = now_s if snapshot.sampled_s is None else min(now_s, snapshot.sampled_s)
-            self.chart.show(self._curves(), self.shell.window, end_s, self._subject())
+        seen = (
+            snapshot.host,
+            snapshot.version,
+            self.shell.window,
+            self.grid.marked,
+            self.shell.look.version,
+            int(now_s) if ticking(snapshot, now_s) else -1,
+        )
+        if seen != self._seen:
+            # Another host may have brought this frame about: what is shown here stands still then.
+            self._seen = seen
+            self.grid.show(snapshot, now_s)
+            if self.chart.display:
+                # The curve ends with the newest sample: a silent host leaves it as it is.
+                end_s = now_s if snapshot.sampled_s is None else min(now_s, snapshot.sampled_s)
+                self.chart.show(self._curves(), self.shell.window, end_s, self._subject())
         for pane in self._visible_panes():
             pane.show(now_s)
 

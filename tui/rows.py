@@ -67,8 +67,11 @@ class Line:
 
     def extend(self, spans: Iterable[Span]) -> Line:
         """Append spans."""
-        for text, token in spans:
-            self.add(text, token)
+        for span in spans:
+            text = span[0]
+            if text:
+                self.spans.append(span)
+                self.width += len(text) if text.isascii() else width_of(text)
         return self
 
     def pad_to(self, column: int, token: str = "text") -> Line:

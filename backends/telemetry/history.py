@@ -8,7 +8,7 @@ some ten megabytes. A moment without a value stays one: it is NaN inside, None o
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from math import floor, isnan, nan
 from typing import Final, NamedTuple
@@ -91,6 +91,19 @@ class _Recent:
             values[slot] = value
         self.next = (slot + 1) % RECENT_SAMPLES
 
+    def means(self, key: int, since_s: float) -> Iterator[tuple[float, float, float]]:
+        """(from, to, value) of every sample that reaches past `since_s`, newest first."""
+        times, covers, values = self.times, self.covers, self.values[key]
+        slot = self.next
+        for _ in range(RECENT_SAMPLES):
+            slot = slot - 1 if slot else RECENT_SAMPLES - 1
+            at_s = times[slot]
+            if not at_s > since_s:  # NaN as well: never written
+                return
+            value = values[slot]
+            if value == value:
+                yield at_s - covers[slot], at_s, value
+
     def stretches(self, key: int, since_s: float) -> list[tuple[float, float, Span]]:
         """(from, to, span) of every sample that reaches past `since_s`, oldest first."""
         times, covers, values = self.times, self.covers, self.values[key]
@@ -110,7 +123,7 @@ class _Recent:
 class _Buckets:
     """A ring of buckets of equal width: minimum, mean, maximum and count a key."""
 
-    __slots__ = ("counts", "highs", "lows", "means", "number", "size", "slot", "width_s")
+    __slots__ = ("counts", "highs", "lows", "means_of", "number", "size", "slot", "width_s")
 
     def __init__(self, keys: int, window: Window) -> None:
         self.width_s = window.bucket_s
@@ -118,7 +131,7 @@ class _Buckets:
         self.number = array("q", [-1]) * self.size
         self.slot = -1
         self.lows = [array("f", [nan]) * self.size for _ in range(keys)]
-        self.means = [array("f", [nan]) * self.size for _ in range(keys)]
+        self.means_of = [array("f", [nan]) * self.size for _ in range(keys)]
         self.highs = [array("f", [nan]) * self.size for _ in range(keys)]
         self.counts = array("H", [0]) * keys
 
@@ -129,7 +142,7 @@ class _Buckets:
             self.slot = slot = (slot + 1) % self.size
             self.number[slot] = number
             for key in range(len(row)):
-                self.lows[key][slot] = self.means[key][slot] = self.highs[key][slot] = nan
+                self.lows[key][slot] = self.means_of[key][slot] = self.highs[key][slot] = nan
                 self.counts[key] = 0
         counts = self.counts
         for key, value in enumerate(row):
@@ -137,21 +150,34 @@ class _Buckets:
                 continue
             count = counts[key]
             if not count:
-                self.lows[key][slot] = self.means[key][slot] = self.highs[key][slot] = value
+                self.lows[key][slot] = self.means_of[key][slot] = self.highs[key][slot] = value
                 counts[key] = 1
                 continue
             if count < 0xFFFF:
                 counts[key] = count = count + 1
-            means = self.means[key]
+            means = self.means_of[key]
             means[slot] += (value - means[slot]) / count
             if value < self.lows[key][slot]:
                 self.lows[key][slot] = value
             elif value > self.highs[key][slot]:
                 self.highs[key][slot] = value
 
+    def means(self, key: int, since_s: float) -> Iterator[tuple[float, float, float]]:
+        """(from, to, mean) of every bucket that reaches past `since_s`, newest first."""
+        means, width_s = self.means_of[key], self.width_s
+        for step in range(self.size):
+            slot = (self.slot - step) % self.size
+            number = self.number[slot]
+            end_s = (number + 1) * width_s
+            if number < 0 or end_s <= since_s:
+                return
+            mean = means[slot]
+            if mean == mean:
+                yield end_s - width_s, end_s, mean
+
     def stretches(self, key: int, since_s: float) -> list[tuple[float, float, Span]]:
         """(from, to, span) of every bucket that reaches past `since_s`, oldest first."""
-        lows, means, highs = self.lows[key], self.means[key], self.highs[key]
+        lows, means, highs = self.lows[key], self.means_of[key], self.highs[key]
         found = []
         for step in range(self.size):
             slot = (self.slot - step) % self.size
@@ -237,8 +263,27 @@ class History:
         Returns:
             None for a step during which nothing was read.
         """
-        spans = self.spans(uuid, key, window, points, now_s)
-        return [None if span is None else span.mean for span in spans]
+        series = self._series.get(uuid)
+        if series is None or key not in series.keys or points < 1:
+            return [None] * max(0, points)
+        since_s = now_s - window.seconds
+        step_s = window.seconds / points
+        sums, weights = [0.0] * points, [0.0] * points
+        for from_s, to_s, mean in series.levels[window].means(series.keys.index(key), since_s):
+            # A stretch counts for every step that it overlaps, by the length of the overlap.
+            left = (from_s - since_s) / step_s if from_s > since_s else 0.0
+            right = ((to_s if to_s < now_s else now_s) - since_s) / step_s
+            step = int(left)
+            while left < right and step < points:
+                edge = step + 1.0 if step + 1.0 < right else right
+                if edge - left > 1e-9:
+                    sums[step] += mean * (edge - left)
+                    weights[step] += edge - left
+                step += 1
+                left = edge
+        return [
+            total / weight if weight else None for total, weight in zip(sums, weights, strict=True)
+        ]
 
     def spans(
         self, uuid: str, key: str, window: Window, points: int, now_s: float

@@ -274,6 +274,8 @@ def _about(snapshot: HostSnapshot) -> list[Span]:
         name = short_name(gpu)
         names[name] = names.get(name, 0) + 1
     kinds = ", ".join(f"{count} × {name}" for name, count in names.items())
+    if not kinds:
+        return []
     spans: list[Span] = [(kinds, "text")]
     if snapshot.driver is not None and snapshot.driver.version:
         spans.append((f" · driver {snapshot.driver.version}", "dim"))

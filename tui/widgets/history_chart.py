@@ -85,15 +85,7 @@ class HistoryChart(RowsView):
             self._chart(c, each, height, number == 0)
             for number, c in enumerate(self.curves[:count])
         ]
-        rows = []
-        for y in range(height):
-            line = Line()
-            for number, part in enumerate(parts):
-                line.extend(part[y].spans)
-                if number < count - 1:
-                    line.add("  ")
-            rows.append(line.row(width))
-        return rows
+        return [_beside(rows, width) for rows in zip(*parts, strict=True)]
 
     def _chart(self, shown: Curve, width: int, height: int, first: bool) -> list[Row]:
         glyphs = self.look.glyphs
@@ -123,14 +115,27 @@ class HistoryChart(RowsView):
                 label = shown.scale(shown.low)
             elif len(lines) >= 5 and len(lines) % 2 and y == len(lines) // 2:
                 label = shown.scale(shown.low + (high - shown.low) * (1 - (y + 0.5) / len(lines)))
-            row = Line().cell(label, SCALE_WIDTH - 1, "dim", ">").add(" ")
-            rows.append(
-                row.extend(_two_tones(text, lines[y - 1] if y else "", shown.token)).row(width)
-            )
+            above = lines[y - 1] if y else ""
+            rows.append(_curve_row(label, text, above, shown.token, width))
         return rows
 
 
 @lru_cache(512)
+def _beside(rows: tuple[Row, ...], width: int) -> Row:
+    """Rows of charts that stand side by side; the same ones give the same row."""
+    line = Line()
+    for number, row in enumerate(rows):
+        line.add("  " if number else "").extend(row.spans)
+    return line.row(width)
+
+
+@lru_cache(512)
+def _curve_row(label: str, text: str, above: str, token: str, width: int) -> Row:
+    """A label of the scale and a line of the curve."""
+    line = Line().cell(label, SCALE_WIDTH - 1, "dim", ">").add(" ")
+    return line.extend(_two_tones(text, above, token)).row(width)
+
+
 def _two_tones(text: str, above: str, token: str) -> tuple[Span, ...]:
     """The edge of the curve in its colour, what lies below it darker."""
     spans: list[Span] = []

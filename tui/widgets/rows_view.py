@@ -73,6 +73,18 @@ class RowsView(Widget):
             self._rows = rows
             self.refresh(*regions)
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The strips of a part of the widget.
+
+        Straight from the rows: these widgets have no border, padding or tint for Textual's style
+        cache to add (it takes half the time of a frame), and their palette is what the terminal
+        can show, so no filter has colours to change.
+        """
+        strips = [self.render_line(y) for y in crop.line_range]
+        if crop.column_span != (0, self.size.width):
+            strips = [strip.crop(*crop.column_span) for strip in strips]
+        return strips
+
     def render_line(self, y: int) -> Strip:
         """The strip of one row."""
         strip = self._strips.get(y)
@@ -83,13 +95,14 @@ class RowsView(Widget):
 
     def _strip(self, row: Row) -> Strip:
         style = self.look.palette.style
-        spans = row.spans
-        if self.look.glyphs.is_ascii:
-            spans = tuple((ascii_only(fit_ascii(text)), token) for text, token in spans)
+        spans, base, _ = row
         if not all(text.isprintable() for text, _ in spans):
             # Strings from hosts were cleaned when they were decoded; this is the last gate.
-            spans = tuple((clean(text), token) for text, token in spans)
-        return Strip([Segment(text, style(row.base, token)) for text, token in spans])
+            safe = Row(tuple((clean(text), token) for text, token in spans), base)
+            spans = fit_row(safe, row.width).spans
+        if self.look.glyphs.is_ascii:
+            spans = tuple((ascii_only(fit_ascii(text)), token) for text, token in spans)
+        return Strip([Segment(text, style(base, token)) for text, token in spans], row.width)
 
     def on_resize(self, event: Resize) -> None:
         """Fit the rows to the new size."""

@@ -8,18 +8,28 @@ on the parts, by Holm's method. `benchmarks/compare_power.py` prints what comes 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from backends.bench import conditions
+from backends.bench.compare_blocks import (
+    Metric,
+    Noise,
+    Pair,
+    arms_of,
+    means_of,
+    paired,
+    whole_arms,
+)
 from backends.bench.conditions import Difference
-from backends.bench.inference import Arm, Block, Estimate, holm, judge, mean
-from backends.bench.results import RunResult, StepResult, TimeBlock
+from backends.bench.inference import Arm, Estimate, Floor, holm, judge, mean
+from backends.bench.results import RunResult, RunStatus
 
 LEVEL: Final = 0.05
 """Chance of a false alarm anywhere in a comparison."""
+ALL_STEPS: Final = "all steps"
 SMALLEST_CHANGE: Final = 0.02
 """The change that a comparison should be able to find."""
 
@@ -31,26 +41,6 @@ class Word(StrEnum):
     SLOWER = "slower"
     NO_DIFFERENCE = "no difference shown"
     NOT_COMPARABLE = "not comparable"
-
-
-class Metric(StrEnum):
-    """What is compared."""
-
-    OUTPUT = "output tok/s"
-    TTFT = "time to first token"
-    TTFT_P99 = "time to first token, p99"
-    TPOT = "time per output token"
-    E2E = "latency"
-
-    @property
-    def higher_is_better(self) -> bool:
-        """Whether more is faster."""
-        return self is Metric.OUTPUT
-
-    @property
-    def unit(self) -> str:
-        """Unit of the figures."""
-        return "tok/s" if self is Metric.OUTPUT else "s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +105,7 @@ def compare(
     metric: Metric | None = None,
     smallest_change: float = SMALLEST_CHANGE,
     across_tools: bool = False,
+    equals: Sequence[RunResult] = (),
 ) -> Comparison:
     """Compare run B with run A.
 
@@ -127,11 +118,13 @@ def compare(
             A difference that is shown to be less than half of it has no word.
         across_tools: Compare runs of different tools in spite of their different definitions:
             whole-run output tokens a second alone.
+        equals: Earlier runs under the same conditions as A (`equal_conditions`). From four runs
+            on, A among them, they tell how much runs differ from one to the next.
     """
     obstacles = conditions.obstacles(a, b)
     if across_tools:
         obstacles = [o for o in obstacles if o.key not in _OF_TOOLS]
-    pairs = _paired(a, b)
+    pairs = paired(a, b)
     remarks = _remarks(a, b, pairs)
     if not pairs:
         obstacles.append(Difference("steps", _labels(a), _labels(b)))
@@ -144,14 +137,23 @@ def compare(
         obstacles += [o for pair in pairs for o in pair.obstacles][:20]
     if obstacles:
         rows = tuple(
-            Row(pair.label, one, Word.NOT_COMPARABLE, *_means(pair, one))
+            Row(pair.label, one, Word.NOT_COMPARABLE, *means_of(pair, one))
             for pair in pairs
             for one in metrics
         )
-        overall = Row("all steps", whole[0], Word.NOT_COMPARABLE)
+        overall = Row(ALL_STEPS, whole[0], Word.NOT_COMPARABLE)
         return _comparison(a, b, overall, rows, obstacles, remarks, smallest_change)
-    wholes = [_judged("all steps", one, *_whole(sound, one)) for one in whole]
-    parts = [_row(pair, one) for pair in pairs for one in metrics]
+    noise = Noise((a, *(run for run in equals if run.run_id not in (a.run_id, b.run_id))))
+    labels = tuple(pair.label for pair in sound)
+    wholes = [
+        _judged(ALL_STEPS, one, *whole_arms(sound, one), noise.of(labels, one)) for one in whole
+    ]
+    parts = [_row(pair, one, noise) for pair in pairs for one in metrics]
+    if noise.known and any(min(row.repetitions) < 2 for row in wholes):
+        remarks = [remark for remark in remarks if not remark.startswith(_ALONE)]
+        remarks.append(
+            f"differences from run to run are those of {len(noise.runs)} equal runs of the history"
+        )
     judged = _worded(wholes, parts, smallest_change)
     overall, rows = _deciding(judged[: len(wholes)]), tuple(judged[len(wholes) :])
     return _comparison(a, b, overall, rows, [], remarks, smallest_change)
@@ -198,45 +200,11 @@ def _comparison(
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """The repetitions of one step in both runs."""
-
-    label: str
-    a: tuple[StepResult, ...]
-    b: tuple[StepResult, ...]
-
-    @property
-    def obstacles(self) -> list[Difference]:
-        """Why this step cannot be compared."""
-        found: dict[str, Difference] = {}
-        for x in self.a:
-            for y in self.b:
-                for difference in conditions.step_obstacles(x, y):
-                    found.setdefault(difference.key, difference)
-        return list(found.values())
-
-
-def _paired(a: RunResult, b: RunResult) -> list[_Pair]:
-    """Steps of equal label, in the order of run A."""
-    of_b: dict[str, list[StepResult]] = {}
-    for step in b.steps:
-        of_b.setdefault(step.label, []).append(step)
-    of_a: dict[str, list[StepResult]] = {}
-    for step in a.steps:
-        of_a.setdefault(step.label, []).append(step)
-    return [
-        _Pair(label, tuple(steps), tuple(of_b[label]))
-        for label, steps in of_a.items()
-        if label in of_b
-    ]
-
-
 def _labels(run: RunResult) -> str:
     return ", ".join(dict.fromkeys(step.label for step in run.steps)) or "none"
 
 
-def _whole_metrics(pairs: list[_Pair]) -> list[Metric]:
+def _whole_metrics(pairs: list[Pair]) -> list[Metric]:
     """What speaks for a whole run.
 
     In a closed loop throughput is streams over latency (Little's law), so both say the same, and
@@ -246,116 +214,28 @@ def _whole_metrics(pairs: list[_Pair]) -> list[Metric]:
     return [Metric.E2E] if open_loop else [Metric.OUTPUT, Metric.E2E]
 
 
-_OF_BLOCK: Final[dict[Metric, Callable[[TimeBlock], float | None]]] = {
-    Metric.OUTPUT: lambda block: block.output_tokens / (block.end_s - block.start_s),
-    Metric.TTFT: lambda block: block.ttft_s,
-    Metric.TTFT_P99: lambda block: block.ttft_p99_s,
-    Metric.TPOT: lambda block: block.tpot_s,
-    Metric.E2E: lambda block: block.e2e_s,
-}
-
-
-def blocks_of(step: StepResult, metric: Metric) -> list[Block]:
-    """The blocks of one repetition; the whole repetition as one where it has none."""
-    found: list[Block] = []
-    for block in step.blocks:
-        if block.end_s <= block.start_s:
-            continue
-        value = _OF_BLOCK[metric](block)
-        weight = block.end_s - block.start_s if metric is Metric.OUTPUT else float(block.requests)
-        if value is not None and weight > 0:
-            found.append(Block(value, weight))
-    if found:
-        return found
-    value = _of_step(step, metric)
-    return [] if value is None else [Block(value)]
-
-
-def _of_step(step: StepResult, metric: Metric) -> float | None:
-    if metric is Metric.OUTPUT:
-        rates = step.steady or step.whole
-        return rates.output_tokens_per_s if rates else None
-    summary = {
-        Metric.TTFT: step.ttft_s,
-        Metric.TTFT_P99: step.ttft_s,
-        Metric.TPOT: step.tpot_s,
-        Metric.E2E: step.e2e_s,
-    }[metric]
-    if summary is None:
-        return None
-    return summary.p99 if metric is Metric.TTFT_P99 else summary.mean
-
-
-def _arms(pair: _Pair, metric: Metric) -> tuple[Arm, Arm]:
+def equal_conditions(a: RunResult, b: RunResult) -> bool:
+    """Whether two runs should give the same figures: nothing but time and boot lies between."""
+    changed = [d for d in conditions.changes(a, b) if d.key != "boot"]
     return (
-        [blocks_of(step, metric) for step in pair.a],
-        [blocks_of(step, metric) for step in pair.b],
+        a.plan.digest == b.plan.digest
+        and a.status is b.status is RunStatus.COMPLETE
+        and not changed
+        and not conditions.obstacles(a, b)
     )
 
 
-def _means(pair: _Pair, metric: Metric) -> tuple[float | None, float | None]:
-    a, b = (
-        mean(arm) if any(arm) and sum(x.weight for part in arm for x in part) > 0 else None
-        for arm in _arms(pair, metric)
-    )
-    return a, b
-
-
-def _whole(pairs: list[_Pair], metric: Metric) -> tuple[Arm, Arm]:
-    """All steps as one: each block relative to its step's mean in A, averaged over the steps.
-
-    Steps of one repetition share its luck, so they are averaged before anything is judged.
-    """
-    sides: list[list[list[list[Block]]]] = [[], []]
-    for pair in pairs:
-        arms = _arms(pair, metric)
-        if not all(any(arm) for arm in arms) or not (scale := mean(arms[0])):
-            continue
-        for side, arm in zip(sides, arms, strict=True):
-            side.append([[Block(x.value / scale, x.weight) for x in part] for part in arm])
-    a, b = (_averaged(side) for side in sides)
-    return a, b
-
-
-def _averaged(steps: list[list[list[Block]]]) -> list[list[Block]]:
-    if not steps:
-        return []
-    repetitions = min(map(len, steps))
-    out: list[list[Block]] = []
-    for place in range(repetitions):
-        parts = [step[place] for step in steps if step[place]]
-        count = min(map(len, parts), default=0)
-        out.append([_average([part[i] for part in _even(parts, count)]) for i in range(count)])
-    return out
-
-
-def _even(parts: list[list[Block]], count: int) -> list[list[Block]]:
-    """Each part in `count` blocks: neighbours of a longer one are joined."""
-    return [
-        [_joined(part[i * len(part) // count : (i + 1) * len(part) // count]) for i in range(count)]
-        for part in parts
-    ]
-
-
-def _joined(blocks: list[Block]) -> Block:
-    weight = sum(block.weight for block in blocks)
-    return Block(sum(block.value * block.weight for block in blocks) / weight, weight)
-
-
-def _average(blocks: list[Block]) -> Block:
-    return Block(sum(block.value for block in blocks) / len(blocks))
-
-
-def _row(pair: _Pair, metric: Metric) -> Row:
+def _row(pair: Pair, metric: Metric, noise: Noise) -> Row:
     if pair.obstacles:
         why = "; ".join(map(str, pair.obstacles))
-        return Row(pair.label, metric, Word.NOT_COMPARABLE, *_means(pair, metric), remark=why)
-    return _judged(pair.label, metric, *_arms(pair, metric))
+        return Row(pair.label, metric, Word.NOT_COMPARABLE, *means_of(pair, metric), remark=why)
+    floor = noise.of((pair.label,), metric)
+    return _judged(pair.label, metric, *arms_of(pair, metric), floor)
 
 
-def _judged(label: str, metric: Metric, a: Arm, b: Arm) -> Row:
+def _judged(label: str, metric: Metric, a: Arm, b: Arm, floor: Floor | None) -> Row:
     """A row with its estimate; the word comes when all are known."""
-    estimate = judge(a, b)
+    estimate = judge(a, b, floor=floor)
     means = [mean(arm) if any(arm) else None for arm in (a, b)]
     return Row(
         label,
@@ -417,11 +297,14 @@ def _with_word(row: Row, adjusted_p: float, smallest_change: float) -> Row:
     )  # fmt: skip
 
 
-def _remarks(a: RunResult, b: RunResult, pairs: list[_Pair]) -> list[str]:
+_ALONE: Final = "one repetition each"
+
+
+def _remarks(a: RunResult, b: RunResult, pairs: list[Pair]) -> list[str]:
     remarks: list[str] = []
     if pairs and max(len(pair.a) for pair in pairs) < 2 > min(len(pair.b) for pair in pairs):
         remarks.append(
-            "one repetition each: what differs from one run to the next is not in the intervals; "
+            f"{_ALONE}: what differs from one run to the next is not in the intervals; "
             "plan repetitions = 3 or more to have it in"
         )
     for name, run in (("A", a), ("B", b)):

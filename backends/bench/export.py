@@ -7,7 +7,8 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from backends.bench.compare import Comparison, Metric, Row
+from backends.bench.compare import Comparison, Row
+from backends.bench.compare_blocks import Metric
 from backends.bench.results import RunResult, StepResult, Summary
 
 COLUMNS: Final = (

@@ -82,19 +82,41 @@ class Estimate:
         return max(0, math.ceil(units * factor - 1e-9) - units)
 
 
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """How much equal runs differ from each other.
+
+    Attributes:
+        deviation: Standard deviation of the logarithm of a run's mean.
+        freedom: Degrees of freedom of that: runs less one.
+    """
+
+    deviation: float
+    freedom: float
+
+
+def floor_of(means: Sequence[float]) -> Floor | None:
+    """The floor that the means of equal runs show; None for fewer than four of them."""
+    if len(means) < 4 or not min(means) > 0:
+        return None
+    return Floor(math.sqrt(variance([math.log(value) for value in means])), len(means) - 1.0)
+
+
 def mean(arm: Arm) -> float:
     """Weighted mean over all blocks."""
     total = sum(block.weight for part in arm for block in part)
     return sum(block.weight * block.value for part in arm for block in part) / total
 
 
-def judge(a: Arm, b: Arm, seed: int = 1) -> Estimate | None:
+def judge(a: Arm, b: Arm, seed: int = 1, floor: Floor | None = None) -> Estimate | None:
     """Estimate how B differs from A.
 
     Args:
         a: The run to compare with; empty repetitions are ignored.
         b: The run in question.
         seed: Of the bootstrap: equal input gives equal output.
+        floor: How much equal runs differ. Used where an arm has a single repetition, which cannot
+            show it itself.
 
     Returns:
         None where there is too little: fewer than two blocks in an arm, or a mean that is not
@@ -110,6 +132,8 @@ def judge(a: Arm, b: Arm, seed: int = 1) -> Estimate | None:
         return None
     scaled = _relative(a, means[0]), _relative(b, means[1])
     error, freedom, by_repetitions = _standard_error(*scaled)
+    if floor is not None and min(len(a), len(b)) < 2 and 2 * floor.deviation**2 > error**2:
+        error, freedom = math.sqrt(2) * floor.deviation, floor.freedom
     difference = math.log(means[1]) - math.log(means[0])
     if error == 0:
         # Not one block differs from another: any difference is one.

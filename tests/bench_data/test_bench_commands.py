@@ -130,6 +130,13 @@ def test_one_run_is_compared_with_its_baseline(capsys: Capture) -> None:
     call(capsys, "compare", "last", "--fail-if-slower", "3%", status=10)
 
 
+def test_equal_runs_of_the_history_are_used(capsys: Capture, own_home: Path) -> None:
+    with History.at_home() as history:
+        for number in range(10, 13):
+            history.save(run(number))
+    assert "equal runs of the history" in call(capsys, "compare", run(1).run_id, run(2).run_id)
+
+
 def test_baselines(capsys: Capture) -> None:
     call(capsys, "baseline", "last~1")
     pinned = json.loads(call(capsys, "baseline", "--json"))

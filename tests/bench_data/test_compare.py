@@ -6,7 +6,14 @@ import msgspec
 import pytest
 
 from backends.bench import inference
-from backends.bench.compare import Comparison, Metric, Word, compare, compare_many
+from backends.bench.compare import (
+    Comparison,
+    Word,
+    compare,
+    compare_many,
+    equal_conditions,
+)
+from backends.bench.compare_blocks import Metric
 from backends.bench.results import (
     ClientHealth,
     Environment,
@@ -113,6 +120,38 @@ def test_a_difference_too_small_to_matter_has_no_word() -> None:
     assert comparison.overall.remark == "a difference below 1.0%"
     assert compare(a, b, smallest_change=0.002).word is Word.SLOWER
     assert compare(a, run(2, speed=0.98, **quiet)).word is Word.SLOWER  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("words_only")
+def test_equal_runs_of_the_history_tell_what_a_single_repetition_cannot() -> None:
+    """Starts of this server differ by 1 %, its blocks by a tenth of that."""
+    how = {"between": 0.01, "spread": 0.001}
+
+    def one(number: int) -> RunResult:
+        return run(number, **how)  # type: ignore[arg-type]
+
+    alone = sum(wolf(compare(one(2 * i), one(2 * i + 1))) for i in range(40))
+    assert alone > 10
+    taught = [
+        compare(one(2 * i), one(2 * i + 1), equals=[one(1000 + 8 * i + k) for k in range(8)])
+        for i in range(40)
+    ]
+    assert sum(map(wolf, taught)) <= 3
+    assert any("8 equal runs" in r or "9 equal runs" in r for r in taught[0].remarks)
+    assert not any("one repetition" in r for r in taught[0].remarks)
+    slower = run(2001, speed=0.9, **how)  # type: ignore[arg-type]
+    assert compare(one(2000), slower, equals=[one(3000 + k) for k in range(8)]).word is Word.SLOWER
+
+
+def test_three_equal_runs_teach_nothing() -> None:
+    assert compare(run(1), run(2), equals=[run(3), run(4)]) == compare(run(1), run(2))
+
+
+def test_equal_conditions() -> None:
+    assert equal_conditions(run(1), run(2))
+    assert not equal_conditions(run(1), run(2, plan="other"))
+    assert not equal_conditions(run(1), changed(2, status=RunStatus.STOPPED))
+    assert not equal_conditions(run(1), run(2, environment=Environment(driver="596.01")))
 
 
 def test_a_comparison_is_reproducible() -> None:

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from tui.cli.bench_history import NAMES, find_run, open_history, share, table
+from tui.cli.bench_history import NAMES, equal_runs, find_run, open_history, share, table
 
 if TYPE_CHECKING:
     from backends.bench.compare import Comparison
@@ -48,11 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry the command out."""
-    from backends.bench.compare import Metric, compare
+    from backends.bench.compare import compare
+    from backends.bench.compare_blocks import Metric
     from backends.bench.compare_report import document
     from backends.bench.export import comparison_to_markdown
 
-    runs = _runs(arguments.names)
+    runs, equals = _runs(arguments.names)
     metric = Metric[arguments.metric.upper()] if arguments.metric else None
     # A limit below the change to be found asks for that finer one.
     change = min(arguments.change, arguments.fail_if_slower or arguments.change)
@@ -63,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
             metric=metric,
             smallest_change=change,
             across_tools=arguments.across_tools,
+            equals=equals,
         )
         for other in runs[1:]
     ]
@@ -80,7 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     return next((s for s in (EXIT_SLOWER, EXIT_NOT_COMPARABLE, EXIT_UNDECIDED) if s in statuses), 0)
 
 
-def _runs(names: list[str]) -> list[RunResult]:
+def _runs(names: list[str]) -> tuple[list[RunResult], list[RunResult]]:
+    """The runs that are meant, and others of the history that equal the first."""
     from backends.errors import UsageError
 
     with open_history() as history:
@@ -95,7 +98,9 @@ def _runs(names: list[str]) -> list[RunResult]:
                     "Name two runs, or pin one: gpuroom bench baseline RUN",
                 )
             runs.insert(0, history.load(baseline))
-    return runs
+        named = {one.run_id for one in runs}
+        equals = [one for one in equal_runs(history, runs[0]) if one.run_id not in named]
+    return runs, equals
 
 
 def _status(comparison: Comparison, limit: float, strict: bool) -> int:

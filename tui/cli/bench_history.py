@@ -38,6 +38,23 @@ def find_run(history: History, name: str) -> RunResult:
     return history.load(history.resolve(name))
 
 
+def equal_runs(history: History, run: RunResult, limit: int = 10) -> list[RunResult]:
+    """Earlier runs under the same conditions as `run`: how much runs differ by themselves."""
+    from backends.bench.compare import equal_conditions
+    from backends.storage.history import Filter
+
+    rows = history.runs(Filter(plan=run.plan.name, limit=200))
+    candidates = [
+        row.run_id
+        for row in rows
+        if row.plan_digest == run.plan.digest
+        and row.profile == (run.target.profile or "")
+        and row.run_id != run.run_id
+    ]
+    found = (history.load(run_id) for run_id in candidates[: 3 * limit])
+    return [one for one in found if equal_conditions(run, one)][:limit]
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
     """Columns as wide as they must be; those in `right` end flush."""
     lines = [list(header), *map(list, rows)]

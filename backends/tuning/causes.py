@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from backends.tuning.findings import Finding, Verdict
+from backends.tuning.findings import WORST_FIRST, Finding, Verdict
 
 BAD: Final = (Verdict.FAIL, Verdict.WARN)
 
@@ -36,14 +36,17 @@ CAUSES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "gpu.gsp": (("gpu.xid", "Xid"),),
     "pcie.bar1": (("kernel.pci_alloc", "not placed"),),
     "svc.persistenced": (("gpu.persistence", ""),),
-    "kernel.reboot_pending": (("kernel.cmdline_drift", "command line"),),
 }
 """Which finding explains which, the nearest cause first."""
 
 
 def name_root_causes(findings: Sequence[Finding]) -> list[Finding]:
     """`findings`, each symptom with the id of the finding that is behind it."""
-    failed = {finding.rule for finding in findings if finding.verdict is Verdict.FAIL}
+    worst: dict[str, Verdict] = {}
+    for finding in findings:
+        known = worst.get(finding.rule, Verdict.PASS)
+        if WORST_FIRST.index(finding.verdict) < WORST_FIRST.index(known):
+            worst[finding.rule] = finding.verdict
     result = []
     for finding in findings:
         cause = finding.cause
@@ -52,9 +55,14 @@ def name_root_causes(findings: Sequence[Finding]) -> list[Finding]:
                 (
                     rule
                     for rule, words in CAUSES.get(finding.rule, ())
-                    if rule in failed and words in finding.evidence
+                    if words in finding.evidence and _explains(worst.get(rule), finding.verdict)
                 ),
                 "",
             )
         result.append(replace(finding, cause=cause) if cause != finding.cause else finding)
     return result
+
+
+def _explains(cause: Verdict | None, symptom: Verdict) -> bool:
+    """Whether a finding is bad enough to be behind another."""
+    return cause in BAD and WORST_FIRST.index(cause) <= WORST_FIRST.index(symptom)

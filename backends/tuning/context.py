@@ -141,12 +141,12 @@ def _vendor(view: View) -> str | None:
         return "amd"
     if driver.startswith("intel") or idle == "intel_idle":
         return "intel"
-    # intel_idle alone names its states C1E or C6 and above; acpi_idle knows C1 to C3.
+    # intel_idle alone names its states C1E, C6 and above, or C1_ACPI; acpi_idle knows C1 to C3.
     names = {
         reading.text
         for reading in view.peek_each("/sys/devices/system/cpu/cpu*/cpuidle/state*/name")
     }
-    if any(name and re.fullmatch(r"C(?:1E|[6-9]\w*|10)(?:_ACPI)?", name) for name in names):
+    if any(name and re.fullmatch(r"C1E|C[6-9]\w*|C10|C\d_ACPI", name) for name in names):
         return "intel"
     return None
 
@@ -260,7 +260,9 @@ def _nvswitch(view: View, gpus: tuple[Gpu, ...]) -> bool | None:
         return numbers.flag(told)
     if any("NVSwitch" in (r.text or "") for r in view.peek_each("pci/*/name")):
         return True
-    models = [gpu.model for gpu in gpus]
+    models = [gpu.model for gpu in gpus] or [model_of(view.peek("host/gpu_name"))]
+    if any(model is not None and model.nvswitch for model in models) and not gpus:
+        return True
     if models and all(model is not None and not model.nvswitch for model in models):
         return False
     return None

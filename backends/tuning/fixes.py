@@ -142,9 +142,10 @@ def sysfs(
 def kernel_flags(*flags: str, remove: tuple[str, ...] = (), summary: str = "") -> Fix:
     """Add `name=value` flags to the kernel command line, through this host's boot loader."""
     arguments = tuple(("add", flag) for flag in flags) + tuple(("remove", flag) for flag in remove)
-    said = " ".join([*flags, *(f"(without {flag})" for flag in remove)])
+    said = [f"add {' '.join(flags)}"] if flags else []
+    said += [f"remove {', '.join(remove)}"] if remove else []
     return Fix(
-        summary or f"kernel command line: {said}",
+        summary or f"kernel command line: {'; '.join(said)}",
         persistent=(EditFile("", "kernel_command_line", arguments),),
         reboot=True,
         risk=Risk.MEDIUM,

@@ -74,8 +74,34 @@ def normalise(document: FactsDocument) -> FactsDocument:
         for step in STEPS:
             for fact in step(raw):
                 derived.setdefault(fact.key, fact)
-        result.extend({**derived, **known}.values())
+        result.extend(_one_name_each({**derived, **known}))
     return msgspec.structs.replace(document, facts=result, derived=True)
+
+
+def _one_name_each(facts: Mapping[str, Fact]) -> Iterator[Fact]:
+    """Facts of a GPU that one tool knows by index and another by address, under the address."""
+    addresses: dict[str, str] = {}
+    ordered: dict[str, str] = {}
+    for key, fact in facts.items():
+        if key.startswith("gpu/") and key.endswith(("/index", "/order")):
+            id_ = key.split("/")[1]
+            if not id_.startswith("index-"):
+                places = addresses if key.endswith("/index") else ordered
+                places[f"index-{fact.value}"] = id_
+    attached = facts.get("gpu/attached")
+    if not addresses and attached is not None and attached.value == len(ordered):
+        # All GPUs are listed, and nvidia-smi lists them by index.
+        addresses = ordered
+    for key, fact in facts.items():
+        if addresses and key.startswith("gpu/index-"):
+            _, index, field = key.split("/", 2)
+            other = f"gpu/{addresses.get(index, index)}/{field}"
+            if other == key:
+                yield fact
+            elif other not in facts:
+                yield msgspec.structs.replace(fact, key=other)
+        else:
+            yield fact
 
 
 def _derive(fact: Fact, key: str, value: Value | None, error: str | None = None) -> Fact:

@@ -157,6 +157,9 @@ def to_text(findings: Sequence[Finding], *, every: bool = False) -> str:
             lines.append(f"{'':<14}fix: {finding.fix_text}")
         if finding.hint:
             lines.append(f"{'':<14}{finding.hint}")
+        symptoms = [f.check for f in findings if f.cause == finding.rule and "[" not in f.check]
+        if symptoms and "[" not in finding.check:
+            lines.append(f"{'':<14}explains: {', '.join(symptoms)}")
     lines.append(summary(findings))
     return "\n".join(lines) + "\n"
 

@@ -350,4 +350,58 @@ GPU 00000000:1A:00.0
         Max Power Limit                   : 300.00 W
 """
 
+NVLINK = (
+    """\
+GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-00000000-0000-4000-8000-000000000001)
+"""
+    + "".join(f"\t Link {n}: 25 GB/s\n" for n in range(12))
+    + """\
+GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-00000000-0000-4000-8000-000000000002)
+"""
+    + "".join(f"\t Link {n}: {'25 GB/s' if n else '<inactive>'}\n" for n in range(12))
+)
+
+SMALL_TOOLS = """\
+$ tuned-adm active
+Current active profile: balanced
+$ timedatectl
+               Local time: Wed 2026-12-02 10:00:00 UTC
+System clock synchronized: yes
+              NTP service: active
+$ chronyc tracking
+System time     : 0.250000000 seconds slow of NTP time
+$ ibstat
+CA 'mlx5_0'
+	CA type: MT4129
+	Port 1:
+		State: Down
+		Physical state: LinkErrorRecovery
+		Rate: 10
+		Link layer: InfiniBand
+MemTotal:       2113532416 kB
+SwapTotal:             0 kB
+vm.swappiness = 60
+"""
+
+CPUINFO = """\
+processor\t: 0
+vendor_id\t: AuthenticAMD
+cpu family\t: 26
+model name\t: AMD EPYC 9755 128-Core Processor
+Linux gpu07 6.8.0-60-generic #63-Ubuntu SMP x86_64 GNU/Linux
+"""
+
+TORCH_802 = """\
+UserWarning: CUDA initialization: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized
+Host: 8x H100 SXM5
+fabricmanager[2211]: fabric manager NVIDIA GPU driver interface version 550.54.14 don't match with driver version 550.54.15. Please update.
+nvidia-fabricmanager.service: Failed with result 'exit-code'.
+"""
+
+MISMATCH = """\
+$ nvidia-smi
+Failed to initialize NVML: Driver/library version mismatch
+NVML library version: 575.57
+"""
+
 ALL = {name: value for name, value in globals().items() if name.isupper() and name != "ALL"}

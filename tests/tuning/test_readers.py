@@ -116,6 +116,19 @@ CASES = [
     ),
     (samples.FABRIC_INACTIVE, {"gpu.fabric_manager": "FAIL"}),
     (samples.AER_FATAL, {"pcie.aer": "FAIL"}),
+    (samples.NVLINK, {"gpu.nvlink[0]": "PASS", "gpu.nvlink[1]": "FAIL"}),
+    (
+        samples.SMALL_TOOLS,
+        {
+            "svc.tuned": "WARN",
+            "svc.time_sync": "WARN",
+            "net.ib_port": "FAIL",
+            "vm.swappiness": "N/A",
+        },
+    ),
+    (samples.CPUINFO, {"kernel.version": "WARN"}),
+    (samples.TORCH_802, {"cuda.init": "FAIL", "gpu.fabric_manager": "FAIL"}),
+    (samples.MISMATCH, {"gpu.driver_match": "FAIL"}),
     (samples.POWER_FAR, {"gpu.throttle": "WARN", "gpu.power_limit": "PASS"}),
 ]
 
@@ -188,3 +201,19 @@ def test_control_sequences_do_not_survive() -> None:
     for fact in document.facts:
         assert "\x1b" not in str(fact.value) + fact.seen
         assert "\u202e" not in str(fact.value) + fact.seen
+
+
+def test_a_gpu_that_tools_name_differently_is_one() -> None:
+    listing = (
+        "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-00000000-0000-4000-8000-000000000001)\n"
+        "GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-00000000-0000-4000-8000-000000000002)\n"
+    )
+    found = verdicts(samples.SMI_Q_SICK, samples.NVLINK, listing)
+    assert {c for c in found if c.startswith("gpu.nvlink[")} == {
+        "gpu.nvlink[41:00.0]",
+        "gpu.nvlink[81:00.0]",
+    }
+    assert {c for c in found if c.startswith("gpu.rows[")} == {
+        "gpu.rows[41:00.0]",
+        "gpu.rows[81:00.0]",
+    }

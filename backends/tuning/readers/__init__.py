@@ -21,6 +21,7 @@ from backends.tuning.readers import (
     nvidia_table,
     prose,
     proxmox,
+    services,
     topo,
 )
 from backends.tuning.readers.excerpt import Excerpt, split
@@ -50,6 +51,11 @@ READERS: Final[tuple[Reader, ...]] = (
     topo.read,
     proxmox.read_config,
     proxmox.read_device_list,
+    services.read_tuned,
+    services.read_clock,
+    services.read_meminfo,
+    services.read_ibstat,
+    services.read_gpu_list,
     logs.read_nccl,
     logs.read_histogram,
     logs.read_fabric_manager,

@@ -21,6 +21,10 @@ _LSCPU: Final = {
     "Thread(s) per core": "cpu/threads_per_core",
     "Socket(s)": "cpu/sockets",
     "Hypervisor vendor": "cpu/hypervisor",
+    # The same in /proc/cpuinfo's words.
+    "vendor_id": "cpu/vendor",
+    "model name": "cpu/model_name",
+    "cpu family": "cpu/family",
 }
 _HZ: Final = {"GHz": 1_000_000, "MHz": 1_000, "kHz": 1}
 
@@ -29,7 +33,10 @@ def read_lscpu(excerpt: Excerpt) -> Iterator[Fact]:
     """Facts of `lscpu`'s two columns."""
     text = excerpt.text
     if not re.search(
-        r"^\s*(?:CPU\(s\)|On-line CPU\(s\) list|NUMA node\(s\)|Model name):", text, re.M
+        r"^\s*(?:CPU\(s\)|On-line CPU\(s\) list|NUMA node\(s\)|Model name)\s*:"
+        r"|^(?:vendor_id|model name)\s*:",
+        text,
+        re.M,
     ):
         return
     nodes: list[str] = []

@@ -95,21 +95,28 @@ def read_fabric_manager(excerpt: Excerpt) -> Iterator[Fact]:
             yield excerpt.fact("unit/nvidia-fabricmanager/active", "active", line)
         elif re.search(r"not (?:active|running)|inactive|is stopped", text):
             yield excerpt.fact("unit/nvidia-fabricmanager/active", "inactive", line)
-        if match := re.search(
-            r"version (\d{3}\.\d+(?:\.\d+)?) (?:does ?n.t|don.t|not) match\w* "
-            r".*?(?:driver )?(?:version )?(\d{3}\.\d+(?:\.\d+)?)?",
-            text,
-        ):
-            yield excerpt.fact("fabric_manager/version", match[1], line)
+        if match := _FM_VERSIONS.search(text):
+            if match["driver"]:
+                yield excerpt.fact("driver/version", match["driver"], line)
+            yield excerpt.fact("fabric_manager/version", match["own"], line)
+
+
+_FM_VERSIONS: Final = re.compile(
+    r"version (?P<own>\d{3}\.\d+(?:\.\d+)?) (?:does ?n.t|don.t|not) match\w*"
+    r"(?:.{0,40}?version (?P<driver>\d{3}\.\d+(?:\.\d+)?))?"
+)
 
 
 def read_cuda(excerpt: Excerpt) -> Iterator[Fact]:
     """Return codes of cuInit and friends, and NVML's refusals, as programs print them."""
     for line in excerpt.lines:
         text = line.text
-        if match := re.search(
-            r"\bcuInit\b(?:\(0\))?\D{0,40}?(?:returned|failed|rc|=|:|->)\D{0,20}?(\d{1,4})\b", text
-        ):
+        if (
+            match := re.search(
+                r"\bcuInit\b(?:\(0\))?\D{0,40}?(?:returned|failed|rc|=|:|->)\D{0,20}?(\d{1,4})\b",
+                text,
+            )
+        ) or (match := re.search(r"\bError (3|100|101|80[234]|999): [a-z]", text)):
             yield excerpt.fact("cuda/init", int(match[1]), line)
         else:
             for name, code in _CUDA_ERRORS.items():

@@ -33,6 +33,10 @@ def read(excerpt: Excerpt) -> Iterator[Fact]:
             if 1 <= count <= 64:
                 yield excerpt.fact("host/gpu_count", count, line)
                 yield excerpt.fact("host/gpu_name", match["name"].strip(), line)
+        if match := re.match(
+            r"\s*(?:CPU|Processor)s?:\s*(.{0,80}?(?:AMD|Intel|EPYC|Xeon)[\w. -]*)", text
+        ):
+            yield excerpt.fact("cpu/model_name", match[1].strip(), line)
         if match := _P2P_BY_KERNEL.search(text):
             key = f"p2p_by_kernel/{match['kernel']}/{match['what']}"
             yield excerpt.fact(key, match["status"], line)

@@ -32,6 +32,11 @@ from backends.tuning.rules.devices import (
 from backends.tuning.rules.kernel_events import bar_failures, lockups
 from backends.tuning.tables import kernel_table
 
+MITIGATION_OFF: Final = re.compile(
+    r"(?:mitigations|pti|spectre_v2|spectre_v2_user|spec_store_bypass_disable|l1tf|mds|retbleed|"
+    r"tsx_async_abort|srbds|mmio_stale_data|gather_data_sampling|spec_rstack_overflow)=off|"
+    r"nopti|nospectre_v[12]|nospec_store_bypass_disable"
+)
 RELEASE: Final = "/proc/sys/kernel/osrelease"
 
 
@@ -173,7 +178,7 @@ def iommu(scene: Scene) -> Judgements:
         if mode == "off":
             yield failed(
                 "off, and devices are handed to virtual machines",
-                fix=kernel_flags("iommu=pt", remove=("iommu", "amd_iommu", "intel_iommu")),
+                fix=kernel_flags("iommu=pt", remove=("amd_iommu", "intel_iommu")),
             )
         else:
             yield passed(mode)
@@ -193,7 +198,7 @@ def iommu(scene: Scene) -> Judgements:
         count = f"{scene.context.cpus} CPUs" if scene.context.cpus else "256 CPUs or more"
         yield warned(
             f"off: with {count} x2APIC is not available, and nothing can be passed through",
-            fix=kernel_flags("iommu=pt", remove=("iommu", "amd_iommu", "intel_iommu")),
+            fix=kernel_flags("iommu=pt", remove=("amd_iommu", "intel_iommu")),
         )
 
 
@@ -202,28 +207,16 @@ def mitigations(scene: Scene) -> Judgements:
     view = scene.view
     states = view.each("/sys/devices/system/cpu/vulnerabilities/*")
     words = view.boot_flags() or []
-    if "mitigations=off" in words:
+    off = [w for w in words if MITIGATION_OFF.fullmatch(w)]
+    if off:
+        names = tuple(dict.fromkeys(w.partition("=")[0] for w in off))
         yield warned(
-            "mitigations=off: a trade that the owner must accept",
-            fix=kernel_flags(remove=("mitigations",)),
+            f"{' '.join(off)[:160]}: a trade that the owner must accept",
+            fix=kernel_flags(remove=names),
         )
         return
-    off = [
-        w
-        for w in words
-        if re.fullmatch(
-            r"(?:nopti|pti=off|spectre_v2=off|l1tf=off|mds=off|retbleed=off|nospectre_v[12]|"
-            r"spec_store_bypass_disable=off|tsx_async_abort=off|srbds=off|mmio_stale_data=off)",
-            w,
-        )
-    ]
     open_ = [r.name for r in states if (r.text or "").startswith("Vulnerable")]
-    if off:
-        yield warned(
-            f"switched off one by one: {' '.join(off)}",
-            fix=kernel_flags(remove=tuple(w.split("=")[0] for w in off)),
-        )
-    elif open_:
+    if open_:
         yield info(f"vulnerable: {', '.join(open_)}")
     elif states and all((r.text or "").startswith(("Not affected", "Mitigation")) for r in states):
         yield passed("default mitigations")

@@ -139,6 +139,12 @@ def devn_fix(id_: str, config: Lxc) -> Fix:
     """Replace written-down majors by devN entries, which take today's at every start."""
     path = f"/etc/pve/lxc/{id_}.conf"
     nodes = ",".join(config.nodes)
+    if not id_.isdecimal():
+        return manual(
+            "pct set ID -dev0 ... for "
+            f"{', '.join(config.nodes) or 'each GPU node'} instead of written-down majors "
+            "(Proxmox VE 8.2+), then restart the container"
+        )
     return Fix(
         f"devN entries for container {id_} instead of written-down majors (Proxmox VE 8.2+)",
         persistent=(EditFile(path, "lxc_devn", (("nodes", nodes),)),),

@@ -1,0 +1,93 @@
+"""Answers of small tools: tuned-adm, timedatectl, chronyc, ibstat, nvidia-smi -L and nvlink -s."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from backends.tuning.facts import Fact
+from backends.tuning.readers.excerpt import Excerpt, Line
+
+_GPU: Final = re.compile(r"^GPU (?P<index>\d{1,3}): (?P<name>.+?) \(UUID: (?P<uuid>[\w-]+)\)$")
+_LINK: Final = re.compile(r"^\s+Link (?P<link>\d{1,3}): (?P<state><inactive>|[\d.]+ GB/s)$")
+_MEMORY: Final = re.compile(r"^(?:Mem|Swap|Commit)\w+:\s+\d{1,15} kB$")
+_IB_STATES: Final = {
+    "Active": "4: ACTIVE",
+    "Down": "1: DOWN",
+    "Initializing": "2: INIT",
+    "Armed": "3: ARMED",
+}
+_IB_PHYSICAL: Final = {"LinkUp": "5: LinkUp", "Disabled": "3: Disabled", "Polling": "2: Polling"}
+
+
+def read_tuned(excerpt: Excerpt) -> Iterator[Fact]:
+    """`tuned-adm active`."""
+    for line in excerpt.lines:
+        if match := re.match(r"\s*Current active profile: (\S+)", line.text):
+            yield excerpt.fact("/etc/tuned/active_profile", match[1], line)
+            yield excerpt.fact("unit/tuned/active", "active", line)
+        elif re.match(r"\s*No current active profile", line.text):
+            yield excerpt.fact("unit/tuned/active", "inactive", line)
+
+
+def read_clock(excerpt: Excerpt) -> Iterator[Fact]:
+    """`timedatectl` and `chronyc tracking`."""
+    for line in excerpt.lines:
+        if match := re.match(r"\s*(?:System clock|NTP) synchronized: (yes|no)$", line.text):
+            yield excerpt.fact("time/ntp_synchronized", match[1], line)
+        elif match := re.match(
+            r"System time\s+: (\d+\.\d+) seconds (slow|fast) of NTP time", line.text
+        ):
+            sign = 1 if match[2] == "fast" else -1
+            yield excerpt.fact("time/offset_s", sign * float(match[1]), line)
+
+
+def read_meminfo(excerpt: Excerpt) -> Iterator[Fact]:
+    """`/proc/meminfo`, the fields that rules ask for."""
+    found: list[str] = []
+    first: Line | None = None
+    for line in excerpt.lines:
+        if _MEMORY.match(line.text.strip()):
+            first = first or line
+            found.append(line.text.strip())
+    if first is not None and any(row.startswith("MemTotal:") for row in found):
+        yield excerpt.fact("/proc/meminfo", "\n".join(found), first)
+
+
+def read_ibstat(excerpt: Excerpt) -> Iterator[Fact]:
+    """`ibstat`, as the files of sysfs that it prints."""
+    card = port = ""
+    for line in excerpt.lines:
+        text = line.text.strip()
+        if match := re.match(r"CA '(\w{1,32})'$", text):
+            card, port = match[1], ""
+        elif card and (match := re.match(r"Port (\d{1,3}):$", text)):
+            port = match[1]
+        elif card and port:
+            base = f"/sys/class/infiniband/{card}/ports/{port}"
+            if (match := re.match(r"State: (\w+)$", text)) and match[1] in _IB_STATES:
+                yield excerpt.fact(f"{base}/state", _IB_STATES[match[1]], line)
+            elif match := re.match(r"Physical state: (\w+)$", text):
+                yield excerpt.fact(f"{base}/phys_state", _IB_PHYSICAL.get(match[1], match[1]), line)
+            elif match := re.match(r"Rate: (\d{1,5})$", text):
+                yield excerpt.fact(f"{base}/rate", f"{match[1]} Gb/sec", line)
+            elif match := re.match(r"Link layer: (\w+)$", text):
+                yield excerpt.fact(f"{base}/link_layer", match[1], line)
+
+
+def read_gpu_list(excerpt: Excerpt) -> Iterator[Fact]:
+    """`nvidia-smi -L` and `nvidia-smi nvlink -s`."""
+    index = ""
+    count = 0
+    last: Line | None = None
+    for line in excerpt.lines:
+        if match := _GPU.match(line.text):
+            index, last = match["index"], line
+            count += 1
+            yield excerpt.fact(f"gpu/index-{index}/name", match["name"], line)
+        elif index and (match := _LINK.match(line.text)):
+            state = "Inactive" if "inactive" in match["state"] else "Active"
+            yield excerpt.fact(f"gpu/index-{index}/nvlink/{match['link']}/state", state, line)
+    if last is not None:
+        yield excerpt.fact("gpu/attached", count, last)

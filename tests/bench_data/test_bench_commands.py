@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -191,6 +192,43 @@ def test_samples_are_kept_and_exported(capsys: Capture, own_home: Path, tmp_path
     assert not records.exists()
     assert call(capsys, "export", "last~2", "--format", "samples") == '{"id":1}\n{"id":2}\n'
     assert "no samples" in call(capsys, "export", "last", "--format", "samples", status=2)
+
+
+def test_the_schema_of_the_document(capsys: Capture) -> None:
+    schema = json.loads(call(capsys, "export", "--schema"))
+    step = schema["$defs"]["StepResult"]["properties"]
+    assert {"ttft_s", "tpot_s", "blocks", "steady"} <= step.keys()
+
+
+def test_a_run_that_never_ended_is_found_and_kept(capsys: Capture, own_home: Path) -> None:
+    records = own_home / "data" / "runs" / "20260301T110000-abc123.jsonl"
+    records.parent.mkdir(parents=True)
+    lines = [
+        {"step": n // 100, "id": n, "due_s": n * 0.1, "sent_s": n * 0.1, "end_s": n * 0.1 + 2,
+         "first_token_s": n * 0.1 + 0.2, "last_token_s": n * 0.1 + 1.9, "ok": n % 50 != 0,
+         "input_tokens": 10, "output_tokens": 18, "source": "usage"}
+        for n in range(200)
+    ]  # fmt: skip
+    lines[0]["failure"] = "cut"
+    lines[1]["phase"] = "warmup"
+    text = "\n".join(map(json.dumps, lines)) + '\n{"step": 1, "id":'
+    records.write_text(text)
+    assert "unfinished" not in call(capsys, "list")
+    os.utime(records, (0, 0))
+    assert f"1 unfinished: `gpuroom bench import {records}`" in call(capsys, "list")
+    call(capsys, "import", str(records))
+    assert "1 unfinished:" not in call(capsys, "list")
+    # The samples went where those of other runs are.
+    assert not records.exists()
+    assert len(call(capsys, "export", "20260301T11", "--format", "samples").splitlines()) == 200
+    result = from_json(call(capsys, "show", "20260301T110000", "--json"))
+    first, second = result.steps
+    assert (first.sent, first.succeeded, first.failed, first.failures) == (99, 97, 2, {"cut": 1})
+    assert second.ttft_s is not None
+    assert second.ttft_s.p50 == pytest.approx(0.2)
+    assert second.tpot_s is not None
+    assert second.tpot_s.p50 == pytest.approx(0.1)
+    assert len(second.blocks) >= 2
 
 
 def test_import(capsys: Capture, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -12,7 +13,10 @@ from tui.cli.bench_history import NAMES, find_run, open_history
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.epilog = NAMES
-    parser.add_argument("names", nargs="+", metavar="RUN")
+    parser.add_argument("names", nargs="*", metavar="RUN", default=["last"], help="default: last")
+    parser.add_argument(
+        "--schema", action="store_true", help="print the JSON Schema of the document instead"
+    )
     parser.add_argument(
         "--format",
         choices=("json", "csv", "markdown", "samples"),
@@ -30,6 +34,13 @@ def run(arguments: argparse.Namespace) -> int:
     from backends.storage.atomic import write_bytes
     from backends.storage.samples import read_lines
 
+    if arguments.schema:
+        import msgspec
+
+        from backends.bench.results import RunResult
+
+        print(json.dumps(msgspec.json.schema(RunResult), indent=2))
+        return 0
     if arguments.format in ("json", "samples") and len(arguments.names) > 1:
         raise UsageError(f"--format {arguments.format} takes one run at a time")
     with open_history() as history:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from backends.bench.results import RunResult
     from backends.storage.history import History
 
+QUIET_S = 60.0
+"""Records that grew within this time belong to a run that goes on."""
 NAMES = (
     "RUN is an id or its beginning, `last`, `last~1`, `tag:NAME`, or a file: gpuroom's own JSON, "
     "or that of vllm bench serve, sglang.bench_serving, guidellm, aiperf"
@@ -53,6 +55,22 @@ def equal_runs(history: History, run: RunResult, limit: int = 10) -> list[RunRes
     ]
     found = (history.load(run_id) for run_id in candidates[: 3 * limit])
     return [one for one in found if equal_conditions(run, one)][:limit]
+
+
+def unfinished_runs(history: History) -> list[Path]:
+    """Records of runs that never came to their end, and that nobody writes to any more."""
+    import time
+
+    from backends.errors import UsageError
+
+    found = []
+    for path in sorted((history.folder / "runs").glob("*.jsonl"))[:1000]:
+        try:
+            history.row(path.stem)
+        except UsageError:
+            if time.time() - path.stat().st_mtime > QUIET_S:
+                found.append(path)
+    return found
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:

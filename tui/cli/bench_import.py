@@ -13,7 +13,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.epilog = (
         "Known: gpuroom's own JSON, vllm bench serve --save-result, sglang.bench_serving "
-        "--output-file, guidellm's benchmarks.json, aiperf's profile_export_aiperf.json."
+        "--output-file, guidellm's benchmarks.json, aiperf's profile_export_aiperf.json, and the "
+        "records (.jsonl) of a run of gpuroom that never came to its end."
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--tag", action="append", default=[], help="tag what is imported")
@@ -23,12 +24,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry the command out."""
     from backends.bench.importers import read_result_file
+    from backends.storage.keep import keep_run
 
     # All are read before any is stored: a bad file leaves the history as it was.
     runs = [read_result_file(path) for path in arguments.files]
     with open_history() as history:
-        for result in runs:
-            history.save(result)
+        for path, result in zip(arguments.files, runs, strict=True):
+            own = (
+                path.suffix == ".jsonl"
+                and path.resolve().parent == (history.folder / "runs").resolve()
+            )
+            keep_run(history, result, path if own else None)
             if arguments.tag:
                 history.tag(result.run_id, arguments.tag)
     if arguments.json:

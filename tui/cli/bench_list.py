@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from tui.cli.bench_history import figure, open_history, table
+from tui.cli.bench_history import figure, open_history, table, unfinished_runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     with open_history() as history:
         rows = history.runs(which)
+        unfinished = unfinished_runs(history)
     if arguments.json:
         print(json.dumps([asdict(row) for row in rows], indent=2, default=str))
         return 0
@@ -53,6 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         for row in rows
     ]  # fmt: skip
     print(table(header, cells, right=(4, 5, 6, 7, 8, 9)))
+    if unfinished:
+        print(f"{len(unfinished)} unfinished: `gpuroom bench import {unfinished[0]}` keeps one")
     if not rows:
         print("no runs yet; `gpuroom bench --url URL` makes one")
     return 0

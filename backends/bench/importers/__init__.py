@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from backends.bench.importers import aiperf, guidellm, sglang, vllm
+from backends.bench.importers import aiperf, guidellm, records, sglang, vllm
 from backends.bench.importers.common import ImportFailed, Object
 from backends.bench.results import SCHEMA, RunResult, from_json
 from backends.text import clean
@@ -20,7 +20,7 @@ from backends.text import clean
 __all__ = ["MAX_FILE_BYTES", "ImportFailed", "read_result", "read_result_file"]
 
 MAX_FILE_BYTES: Final = 512 * 1024 * 1024
-_TOOLS: Final = (sglang, vllm, guidellm, aiperf)
+_TOOLS: Final = (sglang, vllm, guidellm, aiperf, records)
 
 
 def read_result_file(path: Path) -> RunResult:
@@ -76,8 +76,11 @@ def _objects(raw: bytes, where: str) -> list[Object]:
         value = json.loads(raw)
         values = value if isinstance(value, list) else [value]
     except (ValueError, RecursionError) as whole_error:
+        # A last line without its end was cut off by whatever ended its writer.
+        whole, _, rest = raw.rpartition(b"\n")
+        lines = (whole if whole and not rest.endswith(b"}") else raw).splitlines()
         try:
-            values = [json.loads(line) for line in raw.splitlines() if line.strip()]
+            values = [json.loads(line) for line in lines if line.strip()]
         except (ValueError, RecursionError):
             raise ImportFailed("The file is no valid JSON", f"{where}: {whole_error}") from None
     objects: list[Object] = [value for value in values if isinstance(value, dict)]

@@ -196,6 +196,11 @@ def blocks_of(requests: Sequence[Request]) -> tuple[TimeBlock, ...]:
     )
 
 
+def peak_of(requests: Sequence[Request]) -> int:
+    """How many requests were under way at once, at most."""
+    return max((count for _, count in _in_flight(requests)), default=0)
+
+
 def _in_flight(requests: Sequence[Request]) -> list[tuple[float, int]]:
     """How many requests were under way after each start and end."""
     changes = sorted(

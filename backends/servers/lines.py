@@ -326,6 +326,8 @@ _BRACKET: Final = _forms(
     r"\[(?P<source>gpu(?:_id)?=\d+|pod/[\w./-]{1,120})\] ?",
     r"\[(?P<source>[\w ()./-]{1,40})\] (?P<stamp>" + _DATE + r") - " + _WORD + r" - ",
     r"\[(?P<level>TRACE|DEBUG|INFO|WARNING|ERROR|FATAL)\](?: |$)",
+    # vLLM-Omni: [Stage-0]
+    r"\[(?P<source>[A-Z]\w{1,20}-\d+)\] (?=[A-Z])",
     # llama.cpp as a router, and mpirun --tag-output: [1,0]<stderr>:
     r"\[(?P<source>\d{4,5})\] (?=\S)",
     r"\[(?P<source>\d+,\d+)\]<std(?:out|err)>: ?",
@@ -348,6 +350,8 @@ _DIGIT: Final = _forms(
     r"(?P<stamp>\d+\.\d\d\.\d{3}\.\d{3}) (?P<level>[DIWEF]) ",
     # pm2: 0|vllm  |
     r"(?P<source>\d{1,4}\|[\w.-]{1,60}) +\| ?",
+    # the journal with ISO stamps
+    rf"(?P<stamp>{_DATE}) [\w.-]+ (?P<source>kernel|[\w@.\-:/]+\[\d+\]): ?",
     # a collector's own stamp before everything
     rf"(?P<stamp>{_DATE}) (?=\S)",
     # srun --label
@@ -367,7 +371,8 @@ _LEVELLED: Final = _forms(
 )
 _JOURNAL: Final = _forms(
     # Dec 02 09:00:00 host vllm[123]:
-    r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) [\w.-]+ (?P<source>[\w@.\-:/]+\[\d+\]): ?",
+    r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) [\w.-]+ "
+    r"(?P<source>kernel|[\w@.\-:/]+\[\d+\]): ?",
 )
 _COMPOSE: Final = _forms(
     # vllm-1  | ...

@@ -163,6 +163,13 @@ def test_workers_that_wait_are_a_stall_only_where_nothing_compiles() -> None:
     assert judged(VLLM_START + wait * 9 + SERVED).outcome == "ready"
 
 
+def test_relatives_of_the_engines_become_ready_too() -> None:
+    python = "llama_model_loader: loaded meta data with 24 key-value pairs\nllama_context: n_ctx = 512\nINFO:     Started server process [1]\nINFO:     Application startup complete.\nINFO:     Uvicorn running on http://localhost:8000 (Press CTRL+C to quit)\n"
+    assert (judged(python).engine, judged(python).ready_line) == ("llamacpp", 5)
+    triton = '[TensorRT-LLM][INFO] Engine version 0.15.0 found\nI0223 12:03:30.795466 120 http_server.cc:4755] "Started HTTPService at 0.0.0.0:8000"\n'
+    assert (judged(triton).engine, judged(triton).ready_line) == ("trtllm", 2)
+
+
 def test_the_last_run_of_a_log_counts() -> None:
     crashed = failing.vllm("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB")
     again = VLLM_START.replace("0.9.1", "0.11.2")

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from backends.servers.engines.base import (
     COMMON_FATAL,
     COMMON_STOP,
+    UVICORN_RUNNING,
     Endpoint,
     Engine,
     EngineId,
@@ -77,6 +78,7 @@ ENGINE = Engine(
         r"^(?:srv +update_slots: |update_slots: )?all slots are idle",
         r"^llama server listening at http",
         r"^listening on http",
+        UVICORN_RUNNING,  # llama-cpp-python
     ),
     not_ready=rx(r"couldn't bind HTTP server socket"),
     fatal=rx(

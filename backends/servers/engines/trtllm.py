@@ -66,7 +66,7 @@ ENGINE = Engine(
         (r"(?i)load(?:ing)? .*weights|safetensors", Phase.LOADING), (r"(?i)graph", Phase.CAPTURING)
     )
     + DOWNLOAD_BARS,
-    ready=rx(UVICORN_RUNNING),
+    ready=rx(UVICORN_RUNNING, r"Started HTTPService at"),
     not_ready=rx(BIND_FAILED),
     fatal=rx(
         r"Failed to initialize executor|Executor creation failed",

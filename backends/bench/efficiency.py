@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from backends.bench.cards import Card, card_table
-from backends.bench.kv_cache import KvType
+from backends.bench.kv_cache import kv_type_of
 from backends.bench.results import RunResult, StepResult
 from backends.bench.roofline import FigureKind, Roofline, roofline
 from backends.bench.step_time import Conditions, Layout
@@ -103,8 +103,7 @@ def conditions_of(run: RunResult, card: Card | None = None, cards: int | None = 
     count = cards or len(gpus)
     layout = _layout(run.environment.effective_config, count)
     layout.check(count)
-    word = run.environment.effective_config.get("kv_cache_dtype", "").lower()
-    kind = KvType.FP8 if "fp8" in word else KvType.NVFP4 if "fp4" in word else KvType.BF16
+    kind = kv_type_of(run.environment.effective_config.get("kv_cache_dtype", ""))
     return Conditions(card=card, layout=layout, kv_type=kind)
 
 

@@ -23,6 +23,14 @@ class KvType(StrEnum):
     NVFP4 = "nvfp4"
 
 
+def kv_type_of(word: str) -> KvType:
+    """The type that a checkpoint or an engine means by a word such as `fp8_e4m3` or `NVFP4`."""
+    lower = word.lower()
+    if "fp8" in lower:
+        return KvType.FP8
+    return KvType.NVFP4 if "fp4" in lower else KvType.BF16
+
+
 _ELEMENT_BYTES: Final = {KvType.BF16: 2.0, KvType.FP8: 1.0, KvType.NVFP4: 0.5 + 1 / 16}
 
 

@@ -37,6 +37,8 @@ class Weights:
     source: str
     """Where the bytes come from, in words."""
     notes: tuple[str, ...] = ()
+    kv_cache: str = ""
+    """Type of the KV cache that the checkpoint asks for; empty where it doesn't."""
 
     @property
     def total_parameters(self) -> int:
@@ -100,7 +102,8 @@ def weights_of_config(shape: ModelShape, quantization: Quantization) -> Weights:
             else m
             for m in modules
         )
-    return Weights(shape, modules, "config.json: shapes x bytes per parameter")
+    source = "config.json: shapes x bytes per parameter"
+    return Weights(shape, modules, source, kv_cache=quantization.kv_cache)
 
 
 def _module(shape: ModelShape, kind: Module, tensors: Iterable[Tensor]) -> ModuleWeights:
@@ -158,7 +161,7 @@ def with_stored(weights: Weights, stored: StoredWeights, what: str = "safetensor
     if difference is not None:
         notes.append(difference)
     source = f"headers of {stored.files} {what} file{'s' if stored.files != 1 else ''}"
-    return Weights(weights.shape, tuple(modules), source, tuple(notes))
+    return replace(weights, modules=tuple(modules), source=source, notes=tuple(notes))
 
 
 def _restored(module: ModuleWeights, held: dict[Module, int]) -> ModuleWeights:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from tests.bench_data.checkpoints import SMALL
 from tui.cli.main import main
 
 
@@ -58,6 +60,19 @@ def test_errors_say_what_to_do(
 ) -> None:
     assert main(["roofline", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_cache_type_that_a_checkpoint_asks_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {**SMALL, "quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8",
+                                               "kv_cache_quant_algo": "FP8"}}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    arguments = ["roofline", str(tmp_path), "--gpus", "H200", "--context", "4096"]
+    assert main(arguments) == 0
+    assert "KV cache in FP8" in capsys.readouterr().out
+    assert main([*arguments, "--kv-type", "bf16"]) == 0
+    assert "KV cache in BF16" in capsys.readouterr().out
 
 
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:

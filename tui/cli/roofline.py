@@ -42,7 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep", action="append", default=[], metavar="PART",
         help="with --weights: leave attention, experts, shared or dense in bf16; repeatable",
     )  # fmt: skip
-    stored.add_argument("--kv-type", default="bf16", choices=("bf16", "fp8", "nvfp4"))
+    stored.add_argument(
+        "--kv-type",
+        choices=("bf16", "fp8", "nvfp4"),
+        help="of the KV cache; default: what the checkpoint asks for, else bf16",
+    )
     stored.add_argument(
         "--dense-attention", action="store_true", help="the engine ignores sparse attention"
     )
@@ -89,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 def compute(arguments: argparse.Namespace) -> tuple[str, Roofline]:
     """From arguments to the model's name and its roofline."""
     from backends.bench.cards import bandwidth_of_clock, card_table, parse_gpus
-    from backends.bench.kv_cache import KvType
+    from backends.bench.kv_cache import KvType, kv_type_of
     from backends.bench.models import chosen_quantization, load_model
     from backends.bench.roofline import roofline
     from backends.bench.step_time import Conditions, Layout
@@ -130,7 +134,7 @@ def compute(arguments: argparse.Namespace) -> tuple[str, Roofline]:
         context=arguments.context,
         batch=arguments.batch,
         prompt=arguments.prompt,
-        kv_type=KvType(arguments.kv_type),
+        kv_type=KvType(arguments.kv_type) if arguments.kv_type else kv_type_of(weights.kv_cache),
         sparse=not arguments.dense_attention,
         live_bandwidth_gbps=live,
         live_source=source,

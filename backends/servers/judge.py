@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final
 
-from backends.servers.catalogue import Catalogue, Cause, Context, Match
+from backends.servers.catalogue import Catalogue, Cause, Context
 from backends.servers.engines import PHASE_ORDER, Engine, EngineGuess, EngineId, Phase
-from backends.servers.lines import Event, Level, LineUpdate, LogLine, Skimmed, split_prefix
-from backends.servers.phrases import Phrases, split_alternatives
+from backends.servers.lines import Event, LineUpdate, LogLine, Skimmed
+from backends.servers.prefixes import Level, split_prefix
 from backends.servers.progress import Progress, parse_progress
+from backends.servers.run import Evidence, PhaseEntry, Place, Run, Warned
 from backends.servers.tracebacks import PyException, TracebackReader
+from backends.servers.words import Words
 
 MAX_WARNINGS: Final = 64
 _MAX_PENDING: Final = 256
@@ -48,145 +49,6 @@ _PROMPT: Final = re.compile(r"^(?:\([\w.-]+\) )?[\w.-]+@[\w.-]+[: ]\S*[$#%] ?$|^
 _LAST_WORDS: Final = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A line of the log and what it says."""
-
-    line: int
-    text: str
-
-
-@dataclass(slots=True)
-class Evidence:
-    """A cause that was found, and the lines that show it."""
-
-    cause: Cause
-    first_line: int
-    places: dict[int, tuple[Place, Match]] = field(default_factory=dict)
-    """First place of each signature."""
-    loud: bool = False
-    """Some line that shows it is more than information or a warning."""
-
-    @property
-    def best(self) -> tuple[Place, Match]:
-        """The place that says it most plainly."""
-        return self.places[min(self.places)]
-
-
-@dataclass(slots=True)
-class Warned:
-    """A performance warning, pinned."""
-
-    id: str
-    title: str
-    line: int
-    text: str
-    count: int = 1
-
-
-@dataclass(slots=True)
-class PhaseEntry:
-    """When a phase was entered."""
-
-    phase: Phase
-    line: int
-    stamp: str | None
-    text: str
-
-
-@dataclass(slots=True)
-class Run:
-    """What one run of a server, in a log that may hold several, has shown so far."""
-
-    first_line: int = 1
-    phases: list[PhaseEntry] = field(default_factory=list)
-    loaded: bool = False
-    """The weights of the newest load phase are in memory."""
-    progress: Progress | None = None
-    ready: Place | None = None
-    serving: Place | None = None
-    """First line that only serving prints, where the log begins after readiness."""
-    dead: Place | None = None
-    stops: dict[int, Place] = field(default_factory=dict)
-    stop_line: int | None = None
-    causes: dict[str, Evidence] = field(default_factory=dict)
-    exceptions: list[PyException] = field(default_factory=list)
-    last_exception: PyException | None = None
-    warnings: dict[str, Warned] = field(default_factory=dict)
-    last: list[Place] = field(default_factory=list)
-    waits: int = 0
-    """How often, without a break, processes said that they wait for each other."""
-    first_wait: Place | None = None
-    served: int = 0
-    prompt_line: int | None = None
-    """A shell's prompt that came back: the program in the foreground has ended."""
-
-    @property
-    def phase(self) -> Phase:
-        """The phase entered last; ready outranks what serving prints."""
-        if self.up:
-            return Phase.READY
-        return self.phases[-1].phase if self.phases else Phase.LAUNCHING
-
-    @property
-    def up(self) -> bool:
-        """Whether the server was seen to be ready, or to serve."""
-        return self.ready is not None or self.serving is not None
-
-    @property
-    def over(self) -> bool:
-        """Whether the start has ended, well or badly."""
-        return self.up or self.dead is not None or self.stop_line is not None
-
-    @property
-    def memory_phase(self) -> Phase:
-        """The phase it is in: weights that are loaded are behind it."""
-        if self.phase is Phase.LOADING and self.loaded:
-            return Phase.MEMORY
-        return self.phase
-
-    def forgive(self) -> None:
-        """The server went on, or came up: what it complained about before was not the end."""
-        self.causes.clear()
-        self.exceptions.clear()
-        self.last_exception = None
-
-
-class _Words:
-    """The patterns of an engine that every line is compared with, made fast."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.banner = Phrases(engine.banner)
-        self.marks = Phrases(mark.pattern for mark in engine.marks)
-        self.ready = Phrases(engine.ready)
-        self.not_ready = Phrases(engine.not_ready)
-        self.fatal = Phrases(engine.fatal)
-        self.served = Phrases(engine.served)
-        self.stop = Phrases(engine.stop.marks)
-        self.waiting = Phrases(engine.waiting)
-        self.advice = Phrases(advice.pattern for advice in engine.advice)
-        self.serving_advice = Phrases(
-            advice.pattern for advice in engine.advice if advice.while_serving
-        )
-        self.skim = _skim_pattern(engine)
-
-
-_USUAL_PREFIX: Final = (
-    rb"(?:\x1b\[[\d;]{0,12}m|\([A-Za-z_][^()\n]{1,80}\) |INFO:\s{2,8}|"
-    rb"INFO \d\d-\d\d \d\d:\d\d:\d\d \[[\w./-]{1,60}:\d+\] |"
-    rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]\n]{0,24}\] |"
-    rb"\d{4}-\d\d-\d\dT[\d:.]{8,18}Z +|INFO [\w:]{1,40}: )*"
-)
-
-
-def _skim_pattern(engine: Engine) -> re.Pattern[bytes] | None:
-    """An engine's routine lines, on bytes and with the prefixes that they usually have."""
-    if engine.routine is None:
-        return None
-    parts = [part.removeprefix("^") for part in split_alternatives(engine.routine.pattern)]
-    return re.compile(_USUAL_PREFIX + b"(?:" + "|".join(parts).encode() + b")")
-
-
 class LogJudge:
     """Takes the lines of a log and keeps the state of its newest run.
 
@@ -200,7 +62,7 @@ class LogJudge:
         self._catalogue = catalogue
         self._guess = EngineGuess(engine)
         self._engine: Engine | None = self._guess.best if engine is not None else None
-        self._words = _Words(self._guess.best)
+        self._words = Words(self._guess.best)
         self._pending: list[LogLine] = []
         self._tracebacks = TracebackReader()
         self.version: str | None = None
@@ -264,7 +126,7 @@ class LogJudge:
         """No better guess of the engine will come: judge the lines that were held back."""
         if self._engine is None:
             self._engine = self._guess.best
-            self._words = _Words(self._engine)
+            self._words = Words(self._engine)
             pending, self._pending = self._pending, []
             for line in pending:
                 self._judge(line, self._engine)

@@ -9,32 +9,19 @@ and kubectl around them) print. The same bytes give the same lines however they 
 
 from __future__ import annotations
 
-import json
 import re
 from collections import deque
-from enum import StrEnum
 from typing import Final
 
 import msgspec
 
+from backends.servers.prefixes import MAX_LINE_CHARS, Level, split_prefix
 from backends.servers.progress import Progress, parse_progress
 from backends.text import clean
 
 MAX_LINE_BYTES: Final = 65_536
 """Longest line (or rewritten part of one) that is kept; the rest of it is counted, not stored."""
-MAX_LINE_CHARS: Final = 32_768
 _MAX_OVERWRITTEN: Final = 4
-_MAX_PREFIXES: Final = 6
-
-
-class Level(StrEnum):
-    """Severity as the line itself states it."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-    CRITICAL = "critical"
 
 
 class LogLine(msgspec.Struct, frozen=True, gc=False):
@@ -277,196 +264,3 @@ def _text_beside_bar(part: bytes) -> list[str]:
     parsed = parse_progress(split_prefix(text).message)
     kept = text if parsed is None else parsed[1]
     return [kept] if split_prefix(kept).message.strip() else []
-
-
-class Prefix(msgspec.Struct, gc=False):
-    """What stood before a message."""
-
-    message: str
-    level: Level | None = None
-    stamp: str | None = None
-    source: str | None = None
-    rank: int | None = None
-
-
-_LEVELS: Final = {
-    "TRACE": Level.DEBUG, "DEBUG": Level.DEBUG, "D": Level.DEBUG, "V": Level.DEBUG,
-    "INFO": Level.INFO, "I": Level.INFO, "NOTICE": Level.INFO,
-    "WARN": Level.WARNING, "WARNING": Level.WARNING, "W": Level.WARNING,
-    "ERROR": Level.ERROR, "E": Level.ERROR, "ERR": Level.ERROR,
-    "CRITICAL": Level.CRITICAL, "FATAL": Level.CRITICAL, "F": Level.CRITICAL,
-}  # fmt: skip
-_WORD: Final = r"(?P<level>TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
-_DATE: Final = r"\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
-
-
-def _forms(*patterns: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(pattern) for pattern in patterns)
-
-
-_PAREN: Final = _forms(
-    # vLLM: (APIServer pid=1) (EngineCore_DP0 pid=7) (VllmWorker rank=1 pid=9) (Worker_TP0 pid=5);
-    # Ray: (RayWorkerWrapper pid=9, ip=10.0.0.2)
-    r"\((?P<source>[A-Za-z_][\w:.()]{0,60}(?: rank=\d+)? pid=\d+(?:, ip=[\w.:]+)?)\)(?: |$)",
-)
-_BRACKET: Final = _forms(
-    # sglang: [2026-06-11 05:11:58 TP1], [2025-05-07 14:42:42 DP0 TP0], [2024-10-22 06:31:36]
-    rf"\[(?P<stamp>{_DATE})(?: (?P<source>[A-Z]{{2,4}}\d+(?: [A-Z]{{2,4}}\d+)*))?\] ?",
-    # TensorRT-LLM: [12/07/2025-00:20:15] [TRT-LLM] [RANK 1] [E]
-    r"\[(?P<stamp>\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d)\] ?",
-    r"\[(?P<source>TRT-LLM|TensorRT-LLM)\](?: \[(?P<rank>RANK \d+)\])?"
-    r" ?(?:\[(?P<level>TRACE|DEBUG|INFO|WARNING|ERROR|FATAL|[VDIWEF])\])? ?"
-    r"(?:\[[a-z_]{2,12} *\] )?",
-    # torch: [rank2]:[E1001 16:06:04.537131842 ProcessGroupNCCL.cpp:607] [Rank 2]
-    r"\[(?P<source>rank\d+)\]:? ?",
-    r"\[(?P<level>[IWEF])(?P<stamp>\d{3,4} \d\d:\d\d:\d\d\.\d+) [\w./-]+:\d+\] ?",
-    r"\[(?P<level>[IWEF]) [\w./-]+:\d+\] ?",
-    r"\[(?P<source>Rank \d+|PG [^\]]{1,60})\] ?",
-    # SGLang of 2024: [gpu_id=0]; kubectl --prefix: [pod/vllm-0/vllm]
-    r"\[(?P<source>gpu(?:_id)?=\d+|pod/[\w./-]{1,120})\] ?",
-    r"\[(?P<source>[\w ()./-]{1,40})\] (?P<stamp>" + _DATE + r") - " + _WORD + r" - ",
-    r"\[(?P<level>TRACE|DEBUG|INFO|WARNING|ERROR|FATAL)\](?: |$)",
-    # vLLM-Omni: [Stage-0]
-    r"\[(?P<source>[A-Z]\w{1,20}-\d+)\] (?=[A-Z])",
-    # llama.cpp as a router, and mpirun --tag-output: [1,0]<stderr>:
-    r"\[(?P<source>\d{4,5})\] (?=\S)",
-    r"\[(?P<source>\d+,\d+)\]<std(?:out|err)>: ?",
-)
-_DIGIT: Final = _forms(
-    # TGI: 2025-04-14T15:51:31.134585Z  INFO shard-manager: text_generation_launcher: ...
-    rf"(?P<stamp>{_DATE})\s+{_WORD}\s+(?:[\w\-]+(?:\{{[^}}]{{0,200}}\}})?: )?"
-    r"(?P<source>text_generation[\w:\-]*|[\w\-]+(?:::[\w\-]+)+):"
-    r"(?: (?:[\w/.-]+\.rs:\d+: )?|$)",
-    # logging's usual form: 2025-11-28 15:28:09,929 - INFO - autotuner.py:256 - ...
-    rf"(?P<stamp>{_DATE}) - (?:[\w.]+ - )?{_WORD} - (?:[\w./]+:\d+ - )?",
-    rf"(?P<stamp>{_DATE}):?\s+\[?{_WORD}(?:\]?:\s{{1,10}}|\]?\s)(?:[\w./]+:\d+\] ?)?",
-    # Go: 2025/02/02 09:23:09 routes.go:1187: INFO
-    rf"(?P<stamp>{_DATE}) [\w./-]+:\d+: {_WORD} ",
-    # TensorFlow: 2024-10-22 06:31:31.858362: E external/...cc:485]
-    rf"(?P<stamp>{_DATE}): (?P<level>[IWEF]) ",
-    # docker logs -t, and kubectl logs --timestamps
-    r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6,9}(?:Z|[+-]\d\d:\d\d)) ",
-    # llama.cpp with prefixes: 0.00.160.925 I
-    r"(?P<stamp>\d+\.\d\d\.\d{3}\.\d{3}) (?P<level>[DIWEF]) ",
-    # pm2: 0|vllm  |
-    r"(?P<source>\d{1,4}\|[\w.-]{1,60}) +\| ?",
-    # the journal with ISO stamps
-    rf"(?P<stamp>{_DATE}) [\w.-]+ (?P<source>kernel|[\w@.\-:/]+\[\d+\]): ?",
-    # a collector's own stamp before everything
-    rf"(?P<stamp>{_DATE}) (?=\S)",
-    # srun --label
-    r"(?P<source>\d{1,4}): (?=\S)",
-)
-_LEVELLED: Final = _forms(
-    # vLLM: INFO 08-02 11:06:19 [model.py:619] ..., older: ... api_server.py:840] ...
-    rf"{_WORD} (?P<stamp>\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) "
-    r"(?:\[[\w./-]*:\d+\[?\]|[\w./-]+:\d+\])(?: |$)",
-    # uvicorn: INFO:     Started server process [1]
-    rf"{_WORD}:\s{{2,10}}",
-    rf"{_WORD}:(?P<source>[\w.]+): ?",
-    # torch: W0101 21:29:52.952000 1214979 site-packages/torch/_inductor/utils.py:1558]
-    r"(?P<level>[IWEF])(?P<stamp>\d{4} \d\d:\d\d:\d\d\.\d+) +\d+ [^\]\s]{1,200}\] ?",
-    # llama.cpp of 2024: INFO [                    main] model loaded | tid="..."
-    rf"{_WORD} \[\s*(?P<source>[\w~:]+)\] ",
-)
-_JOURNAL: Final = _forms(
-    # Dec 02 09:00:00 host vllm[123]:
-    r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) [\w.-]+ "
-    r"(?P<source>kernel|[\w@.\-:/]+\[\d+\]): ?",
-)
-_COMPOSE: Final = _forms(
-    # vllm-1  | ...
-    r"(?P<source>[a-z0-9][\w.-]{0,60}) {1,20}\| ?",
-)
-_OLLAMA: Final = _forms(
-    # time=2025-... level=INFO source=server.go:1 msg="..."
-    r"time=\"?(?P<stamp>[\dT:.+\-Z]+)\"? level=" + _WORD + r" (?:source=[\w./]+:\d+ )?",
-)
-_RANK: Final = re.compile(r"(?:TP|[Rr]ank[ =]?|RANK |Worker_TP|DP\d+ TP)(\d+)")
-_STARTS: Final[dict[str, tuple[re.Pattern[str], ...]]] = {
-    "(": _PAREN,
-    "[": _BRACKET,
-    **dict.fromkeys("0123456789", _DIGIT),
-    **dict.fromkeys("abcdefghijklmnopqrsuvwxyz", _COMPOSE),
-    "t": _OLLAMA + _COMPOSE,
-    **dict.fromkeys("JMASO", _JOURNAL),
-    **dict.fromkeys("FND", _LEVELLED + _JOURNAL),
-    **dict.fromkeys("TIWEC", _LEVELLED),
-}
-
-
-def split_prefix(text: str) -> Prefix:
-    """Take stamp, level, process and rank off the front of a line, as many as there are."""
-    prefix = Prefix(text)
-    if text.startswith('{"') and text.endswith("}"):
-        _unwrap_json(prefix)
-    message = prefix.message
-    for _ in range(_MAX_PREFIXES):
-        forms = _STARTS.get(message[:1])
-        if forms is None:
-            break
-        for form in forms:
-            found = form.match(message)
-            if found is not None:
-                break
-        else:
-            break
-        message = message[found.end() :]
-        _note(prefix, found.groupdict())
-    prefix.message = message
-    return prefix
-
-
-def _note(prefix: Prefix, parts: dict[str, str | None]) -> None:
-    level, stamp, source = parts.get("level"), parts.get("stamp"), parts.get("source")
-    if level:
-        prefix.level = _LEVELS[level]
-    if stamp:
-        # An outer stamp is docker's or the journal's, the inner one the engine's own.
-        prefix.stamp = stamp
-    rank_text = parts.get("rank") or source
-    if rank_text:
-        found = _RANK.search(rank_text)
-        if found is not None:
-            prefix.rank = int(found[1][:6])
-    if source:
-        prefix.source = source
-
-
-_JSON_MESSAGE: Final = ("message", "msg", "log", "event")
-_JSON_LEVEL: Final = ("level", "levelname", "severity", "lvl")
-_JSON_STAMP: Final = ("timestamp", "time", "ts", "asctime")
-_JSON_SOURCE: Final = ("target", "logger", "name", "function")
-
-
-def _unwrap_json(prefix: Prefix) -> None:
-    """A line that is one JSON object (docker's files, TGI, structured logging): take it apart."""
-    try:
-        record = json.loads(prefix.message)
-    except (ValueError, RecursionError):
-        return
-    if not isinstance(record, dict):
-        return
-    fields = record.get("fields")
-    inner = {**fields, **record} if isinstance(fields, dict) else record
-    message = _first_text(inner, _JSON_MESSAGE)
-    if message is None:
-        return
-    visible = message.rstrip("\r\n").rpartition("\r")[2].replace("\n", " | ")
-    prefix.message = clean(visible, MAX_LINE_CHARS)
-    level = _first_text(inner, _JSON_LEVEL)
-    if level is not None:
-        prefix.level = _LEVELS.get(level.upper())
-    stamp, source = _first_text(inner, _JSON_STAMP), _first_text(inner, _JSON_SOURCE)
-    if stamp is not None:
-        prefix.stamp = clean(stamp, 40)
-    if source is not None:
-        prefix.source = clean(source, 80)
-
-
-def _first_text(record: dict[str, object], names: tuple[str, ...]) -> str | None:
-    for name in names:
-        value = record.get(name)
-        if isinstance(value, str) and value:
-            return value
-    return None

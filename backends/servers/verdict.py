@@ -8,7 +8,8 @@ from enum import StrEnum
 
 from backends.servers.catalogue import fill, fill_title
 from backends.servers.engines import EngineId, Phase
-from backends.servers.judge import Evidence, LogJudge, Place, Run, Warned
+from backends.servers.judge import LogJudge
+from backends.servers.run import Evidence, Place, Run, Warned
 from backends.servers.tracebacks import PyException
 
 _KILLED_EXITS = frozenset({-9, 137, 9 + 128})

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from backends.servers.lines import (
     MAX_LINE_BYTES,
-    Level,
     LineUpdate,
     LogLine,
     LogReader,
-    split_prefix,
 )
+from backends.servers.prefixes import Level, split_prefix
 from tests.conftest import SHARED
 
 MIXED = (

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from backends.agent.remote import host, kernel_log, model_names, processes
 from backends.agent.remote.kernel_log import KernelLog, classify, parse_kmsg, parse_syslog
 from backends.agent.remote.outbox import Outbox
+from backends.agent.remote.rpc import Dispatcher
 
 HEX = "0123456789abcdef" * 4
 
@@ -360,3 +361,82 @@ def test_the_outbox_survives_a_reader_that_left() -> None:
         outbox.notify("note", {"text": "x" * 100_000})
     assert outbox.flush(5.0)
     os.close(write)
+
+
+def no_way(words: str) -> Any:
+    def follow() -> None:
+        raise PermissionError(words)
+
+    return follow
+
+
+def test_a_log_that_may_not_be_read_is_said(
+    pipe: tuple[Outbox, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    log = KernelLog(pipe[0], notes.append)
+    monkeypatch.setattr(log, "_follow_kmsg", no_way("Operation not permitted: '/dev/kmsg'"))
+    monkeypatch.setattr(log, "_follow_klogctl", no_way("klogctl: Operation not permitted"))
+    monkeypatch.setattr(log, "_follow_file", no_way("no readable kernel log file"))
+    log._run()
+    (note,) = notes
+    assert "'/dev/kmsg'" in note
+    assert "Xid" in note
+
+
+def test_the_log_file_is_followed_through_rotation(
+    pipe: tuple[Outbox, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox, file = pipe
+    path = tmp_path / "kern.log"
+    path.write_text("Dec  2 host kernel: NVRM: Xid (PCI:0000:65:00): 13, old\n")
+    monkeypatch.setattr(kernel_log, "FILES", (str(path),))
+    monkeypatch.setattr(kernel_log, "POLL_S", 0.01)
+    log = KernelLog(outbox, lambda text: None)
+    monkeypatch.setattr(log, "_follow_kmsg", no_way("no"))
+    monkeypatch.setattr(log, "_follow_klogctl", no_way("no"))
+    log.start()
+    time.sleep(0.1)
+    with path.open("a") as writer:
+        writer.write("Dec  2 host kernel: [1.0] NVRM: Xid (PCI:0000:65:00): 79, new\n")
+    first = json.loads(file.readline())["params"]["events"]
+    assert [event["xid"] for event in first] == [79]
+    path.rename(tmp_path / "kern.log.1")
+    path.write_text("Dec  2 host kernel: Out of memory: Killed process 1 (python3)\n")
+    second = json.loads(file.readline())["params"]["events"]
+    assert [event["kind"] for event in second] == ["oom"]
+
+
+@given(st.binary(max_size=300))
+def test_no_request_breaks_the_dispatcher(data: bytes) -> None:
+    Dispatcher(QuietOutbox()).handle(data)  # type: ignore[arg-type]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner),
+    max_leaves=8,
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {"method": st.sampled_from(["ping", "stream_ack", "stream_cancel", "", "x"]) | JSON},
+        optional={"id": JSON, "params": JSON},
+    )
+)
+def test_every_request_that_has_an_id_is_answered(message: dict[str, Any]) -> None:
+    outbox = QuietOutbox()
+    dispatcher = Dispatcher(outbox)  # type: ignore[arg-type]
+    dispatcher.add("ping", lambda params: {"t": params["nothing"]})
+    dispatcher.handle(json.dumps(message).encode())
+    assert len(outbox.sent) == (message.get("id") is not None)
+
+
+class QuietOutbox:
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def send(self, message: dict[str, Any], latest: str | None = None) -> None:
+        json.dumps(message)
+        self.sent.append(message)

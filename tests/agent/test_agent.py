@@ -149,9 +149,12 @@ async def test_a_driver_that_hangs_at_init_is_stuck_and_recovers(
     start: Start, world: World
 ) -> None:
     world.set(hang=["nvmlInit"])
-    room: Room = await start(interval_s=0.5)
-    stuck = await room.told.until("driver")
-    assert (stuck["state"], "nvmlInit" in stuck["detail"]) == ("stuck", True)
+    room: Room = await start(open_limit_s=3.0)
+    slow = await room.told.until("driver")
+    assert (slow["state"], "nvmlInit" in slow["detail"]) == ("reloading", True)
+    stuck = await room.told.until("driver", lambda params: params["state"] == "stuck")
+    assert "nvmlInit" in stuck["detail"]
+    assert stuck["age_s"] >= 2.9
     world.set(hang=[])
     await room.told.until("gpus", lambda params: len(params["gpus"]) == 8)
     assert room.told.last("driver")["state"] == "ok"

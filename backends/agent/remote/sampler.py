@@ -25,6 +25,9 @@ SLOW_EVERY = 5
 SLOW_LEAST_S = 5.0
 STUCK_INTERVALS = 2.0
 STUCK_LEAST_S = 2.0
+OPEN_WAIT_S = 0.3
+OPEN_LIMIT_S = 10.0
+"""How long opening the driver may take before it is called stuck."""
 FIRST_REOPEN_S = 4.0
 LAST_REOPEN_S = 30.0
 """Between two tries to get a lost GPU back by listing all of them anew."""
@@ -43,6 +46,7 @@ class Sampler:
         note: Callable[[str], None],
         interval_s: float,
         proc_root: str = "/proc",
+        open_limit_s: float = OPEN_LIMIT_S,
     ) -> None:
         self._outbox = outbox
         self._keeper = keeper
@@ -50,6 +54,7 @@ class Sampler:
         self._processes = processes
         self._note = note
         self._interval_s = interval_s
+        self._open_limit_s = open_limit_s
         self._pcie = False
         self._workers: Dict[str, Worker] = {}
         self._host_worker = Worker("host")
@@ -63,6 +68,7 @@ class Sampler:
         self._host_once = read_once(proc_root)
         self._said_gpus = False
         self._slow_at = 0.0
+        self._has_counters = False
         self._reopened_at = time.monotonic()
         self._all_bad = 0
         self._reopen_pause_s = FIRST_REOPEN_S
@@ -105,9 +111,9 @@ class Sampler:
             due += self._interval_s
             if due <= now or due > now + self._interval_s:
                 due = now + (self._interval_s if due > now else 0.0)
-            if self._keeper.listed is None and self._keeper.opening:
-                # The first list of GPUs is worth not waiting an interval for.
-                self._keeper.wait(min(due, now + 0.5))
+            if self._keeper.opening:
+                # A list of GPUs is worth not waiting an interval for.
+                self._keeper.wait(due)
                 if self._keeper.poll(time.monotonic()):
                     self._listed()
                     due = time.monotonic()
@@ -121,11 +127,19 @@ class Sampler:
         if self._release_s and self._all_idle():
             keeper.release(self._release_s)
             self._release_s = 0.0
-        if keeper.poll(now):
+        listed = keeper.poll(now)
+        if keeper.opening and keeper.worker.busy_s() < OPEN_WAIT_S:
+            # Most often it takes a moment, and then no sample goes without its GPUs.
+            keeper.wait(now + min(OPEN_WAIT_S, 0.3 * self._interval_s))
+            listed = keeper.poll(time.monotonic())
+        if listed:
             self._listed()
         slow = now >= self._slow_at
         if slow:
-            self._slow_at = now + max(SLOW_EVERY * self._interval_s, SLOW_LEAST_S) - 0.01
+            # The second one comes soon: rates need two.
+            pause_s = max(SLOW_EVERY * self._interval_s, SLOW_LEAST_S)
+            self._slow_at = now + (pause_s if self._has_counters else self._interval_s) - 0.01
+            self._has_counters = True
         lanes = [lane for lane in LANES if lane == "fast" or (lane == "slow" and slow)]
         if self._pcie:
             lanes.append("pcie")
@@ -283,6 +297,7 @@ class Sampler:
         self._sent_absent = None
         self._states.clear()
         self._slow_at = 0.0
+        self._has_counters = False
         self._all_bad = 0
         self._reopened_at = time.monotonic()
         self._outbox.drop((*LANES, "gpus"))
@@ -298,8 +313,10 @@ class Sampler:
         stuck: List[str] = []
         age = 0.0
         busy = self._keeper.worker.busy_s()
-        if self._keeper.opening and busy >= limit:
-            stuck.append("%s has not come back" % (self._keeper.worker.doing or "a call"))
+        opening = self._keeper.opening and busy >= limit
+        call = self._keeper.worker.doing or "a call"
+        if opening and busy >= self._open_limit_s:
+            stuck.append("%s has not come back" % call)
             age = busy
         bad = 0
         for gpu in gpus:
@@ -323,7 +340,11 @@ class Sampler:
         if stuck:
             self._say_driver(driver.STUCK, "; ".join(stuck[:4]), age)
             return
-        if keeper.state:
+        if opening:
+            # Without persistence mode, opening takes seconds for each GPU: not yet an alarm.
+            detail = "opening the driver: %s takes its time (persistence mode off?)" % call
+            self._say_driver(driver.RELOADING, detail, busy)
+        elif keeper.state:
             self._say_driver(keeper.state, keeper.detail, now - keeper.since)
         self._reopen(gpus, faults, bad, now)
 

@@ -9,7 +9,7 @@ from typing import Any, Dict
 from . import driver, host, readings
 from .kernel_log import KernelLog
 from .processes import ProcessTable
-from .sampler import Sampler
+from .sampler import OPEN_LIMIT_S, Sampler
 
 COLUMNS: Dict[str, Dict[str, Any]] = {
     lane: {"g": columns, "h": host.COLUMNS.get(lane, [])}
@@ -36,6 +36,7 @@ def register(agent: Any) -> None:
         note=agent.note,
         interval_s=float(agent.settings.get("interval_s", 1.0)),
         proc_root=proc_root,
+        open_limit_s=float(agent.settings.get("open_limit_s", OPEN_LIMIT_S)),
     )
 
     def set_interval(params: Dict[str, Any]) -> Dict[str, Any]:

@@ -44,7 +44,8 @@ class RoomScreen(HubScreen):
         "Each GPU is a line. First comes power against the cap in force: a card at 100 % "
         "utilisation that draws a sixth of its cap is waiting, not working. Then utilisation, "
         "memory, temperature, clocks, link, what holds the clocks back and for how much of the "
-        "last minute, the verdict on it all, and what runs there. Colour says state, not level: "
+        "last minute, the verdict on it all, and what runs there. Below the totals stands the "
+        "finding that matters most, with the next step. Colour says state, not level: "
         "busy is good. `–` means that there is no value; the GPU's own page says why."
     )
 

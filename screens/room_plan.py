@@ -8,6 +8,8 @@ from tui.widgets.gpu_grid import FRAME_ROWS
 from tui.widgets.gpu_rows import plan_grid
 
 MIN_CHART_ROWS = 4
+SPARE_ROWS = 2
+"""The line of the host and the line of the finding that matters most, where there is room."""
 WIDE = 100
 MIN_BOX_ROWS = 6
 MAX_BOX_ROWS = 18
@@ -42,12 +44,12 @@ def plan_room(width: int, height: int, gpus: int, panes: int) -> RoomPlan:
     heat_row = 1 if plan.tiles == 0 else 0
     grid = min(space, FRAME_ROWS + plan.lines + heat_row)
     rest = height - grid
-    if panes and width >= WIDE and rest >= MIN_BOX_ROWS + MIN_CHART_ROWS + 3:
-        grid += 1
-        rest -= 1
+    if panes and width >= WIDE and rest >= MIN_BOX_ROWS + MIN_CHART_ROWS + SPARE_ROWS + 2:
+        grid += SPARE_ROWS
+        rest -= SPARE_ROWS
         chart = min(MAX_CHART_ROWS, rest - max(MIN_BOX_ROWS, rest // 2))
         return RoomPlan(grid, chart, rest - chart, True)
     rest -= panes
-    if rest >= MIN_CHART_ROWS + 1:
-        return RoomPlan(grid + 1, rest - 1, panes, False)
+    if rest >= MIN_CHART_ROWS + SPARE_ROWS:
+        return RoomPlan(grid + SPARE_ROWS, rest - SPARE_ROWS, panes, False)
     return RoomPlan(grid + rest, 0, panes, False)

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.sshd import SshLab, make_key, ssh_lab
+
+__all__ = ["ssh_lab"]  # a fixture
+
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 60.0
 
@@ -164,3 +168,64 @@ def test_without_a_terminal_it_says_what_to_use_instead() -> None:
     assert done.returncode == 2
     assert "needs a terminal" in done.stderr
     assert "gpuroom top" in done.stderr
+
+
+def room_config(lab: SshLab, tmp_path: Path, *hosts: str) -> Path:
+    """A configuration that leads to the servers of a lab."""
+    file = tmp_path / "config.toml"
+    lines = [f'[[hosts]]\nname = "{name}"\n' for name in hosts]
+    lines.append(f'[ssh]\nconfig_file = "{lab.config_file}"\nkeepalive_s = 1.0\n')
+    file.write_text("\n".join(lines))
+    return file
+
+
+def test_an_unknown_host_key_is_shown_and_trusted_only_on_request(
+    tmux: Tmux, ssh_lab: SshLab, tmp_path: Path
+) -> None:
+    server = ssh_lab.server("gpu01", known=False)
+    fingerprint = subprocess.run(
+        ["ssh-keygen", "-lf", f"{server.host_key}.pub"], check=True, capture_output=True, text=True
+    ).stdout.split()[1]
+    config = room_config(ssh_lab, tmp_path, "gpu01")
+    tmux.start("gpu01", "--config", str(config), size=(100, 30))
+    screen = tmux.wait("unknown host key")
+    assert fingerprint in screen
+    tmux.press("Escape")
+    tmux.wait("refused")
+    tmux.press("c")
+    tmux.wait("unknown host key")
+    tmux.press("C-y")
+    tmux.wait(lambda text: "gpu01 no NVIDIA driver" in text or "gpu01 live" in text)
+    tmux.press("q")
+    tmux.wait("left with 0")
+    assert ssh_lab.known_hosts.read_text() == ""
+
+
+def test_a_passphrase_is_asked_for_and_never_shown(
+    tmux: Tmux, ssh_lab: SshLab, tmp_path: Path
+) -> None:
+    make_key(ssh_lab.key, passphrase="open sesame")
+    ssh_lab.server("gpu01")
+    config = room_config(ssh_lab, tmp_path, "gpu01")
+    tmux.start("gpu01", "--config", str(config), size=(100, 30), SSH_AUTH_SOCK="")
+    tmux.wait("Passphrase of a key")
+    tmux.press("-l", "open sesame")
+    assert "open sesame" not in tmux.wait("•")
+    tmux.press("Enter")
+    tmux.wait(lambda text: "gpu01 no NVIDIA driver" in text or "gpu01 live" in text)
+    tmux.press("J")
+    assert "sesame" not in tmux.wait("start the agent")
+
+
+def test_a_host_that_hangs_is_said_so_and_comes_back_by_itself(
+    tmux: Tmux, ssh_lab: SshLab, tmp_path: Path
+) -> None:
+    server = ssh_lab.server("gpu01")
+    config = room_config(ssh_lab, tmp_path, "gpu01")
+    tmux.start("gpu01", "demo", "--config", str(config), size=(100, 30))
+    tmux.wait(lambda text: "gpu01 no NVIDIA driver" in text or "gpu01 live" in text)
+    server.freeze()
+    tmux.wait(lambda text: "lost" in text.splitlines()[0])
+    assert "lost" not in tmux.screen().splitlines()[0].partition("demo")[2]
+    server.thaw()
+    tmux.wait(lambda text: "gpu01 no NVIDIA driver" in text or "gpu01 live" in text.splitlines()[0])

@@ -29,6 +29,7 @@ from tui.widgets.gpu_rows import (
     totals_of,
     totals_row,
     useless_columns,
+    verdict_row,
 )
 from tui.widgets.host_state import notice_rows, trouble
 from tui.widgets.row_list import RowList
@@ -162,6 +163,8 @@ class GpuGrid(RowList):
         rows.append(totals_row(totals, width, glyphs, stale=stale))
         if len(rows) < height:
             rows.append(host_row(snapshot, width, stale=stale))
+        if len(rows) < height:
+            rows.append(verdict_row(snapshot, self.current(), width, glyphs))
         return rows
 
     def _tile_rows(self, items: list[GpuItem], width: int) -> list[Row]:

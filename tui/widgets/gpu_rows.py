@@ -23,7 +23,7 @@ from backends.model import (
 )
 from tui import format as fmt
 from tui.glyphs import Glyphs
-from tui.rows import Line, Row, Span
+from tui.rows import Line, Row, Span, text_row
 
 SEVERITY_TOKENS = {
     Severity.INFO: "good",
@@ -545,4 +545,31 @@ def host_row(snapshot: HostSnapshot, width: int, *, stale: bool) -> Row:
     say("write", fmt.rate(readings.disk_write_bytes_per_s))
     if readings.kernel:
         say("kernel", readings.kernel)
+    return line.row(width)
+
+
+def verdict_row(snapshot: HostSnapshot, current: GpuItem | None, width: int, glyphs: Glyphs) -> Row:
+    """The finding that matters most here, with its evidence and the next step.
+
+    That is what is said of the GPU under the cursor, unless it is calm and something else is not.
+    """
+    verdict = current.verdict if current is not None else None
+    if verdict is None or verdict.word in CALM_WORDS:
+        others = [v for v in snapshot.verdicts if v.word not in CALM_WORDS]
+        verdict = max(others, key=lambda v: _RANKS[v.severity], default=verdict)
+    if verdict is None:
+        return text_row("", width)
+    token = "dim" if verdict.word in CALM_WORDS else SEVERITY_TOKENS[verdict.severity]
+    glyph = {
+        Severity.INFO: glyphs.info,
+        Severity.WARNING: glyphs.warning,
+        Severity.CRITICAL: glyphs.critical,
+    }[verdict.severity]
+    line = Line().add(f"  {glyph} ", token)
+    if verdict.gpu_uuid is not None:
+        gpu = snapshot.gpu(verdict.gpu_uuid)
+        line.add(f"GPU {gpu.index} " if gpu is not None else "", "strong")
+    line.add(verdict.word, token).add(f"  {verdict.evidence}", "text")
+    if verdict.advice:
+        line.add(f"  {glyphs.crumb} ", "accent").add(verdict.advice, "dim")
     return line.row(width)

@@ -21,6 +21,7 @@ from backends.bench import job as jobs
 from backends.bench import planfile, preflight, servermetrics
 from backends.bench.endpoint import Endpoint, Fetch
 from backends.bench.generator import VERSION
+from backends.bench.generator.lag import MAX_STEP_IDLE_SHARE
 from backends.bench.gpuwindow import GpuSampler, capped, joules_per_token
 from backends.bench.identify import FLUSH, Server, identify
 from backends.bench.metrics import StepMetrics
@@ -382,7 +383,7 @@ class Run:
             warm_up_s=max(0.0, measure_s - start_s),
             warm_up_steady=steady if isinstance(steady, bool) else None,
             max_in_flight=_int(message.get("max_in_flight")),
-            sampled_streams=_int(message.get("sample")) or None,
+            sampled_streams=self._prepared.plan.sample,
             client=_client(message, metrics, end_s - start_s),
         )
         warmed = self._prepared.plan.warm_up is not None
@@ -444,7 +445,7 @@ class Run:
         for reason in result.client.reasons if not result.client.valid else ():
             self._notice("client_limited", Severity.ERROR, reason, position)
         aborted = message.get("aborted")
-        if aborted and aborted != "skipped":
+        if aborted and aborted not in ("skipped", "stopped"):
             self._notice("aborted", Severity.ERROR, clean(str(aborted)), position)
         if result.warm_up_steady is False:
             self._notice(
@@ -590,7 +591,9 @@ def _client(
     wait = message.get("run_queue_wait_s")
     rss = message.get("max_rss_bytes")
     return ClientHealth(
-        valid=limited_s <= LIMITED_SHARE * max(seconds, 1e-9) and not message.get("partial"),
+        valid=limited_s <= LIMITED_SHARE * max(seconds, 1e-9)
+        and _float(message.get("idle_share")) <= MAX_STEP_IDLE_SHARE
+        and not message.get("partial"),
         reasons=tuple(map(str, reasons)) if isinstance(reasons, list) else (),
         workers=_int(message.get("workers")) or 1,
         cpu_s=_float(message.get("cpu_s")),

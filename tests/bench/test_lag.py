@@ -69,7 +69,8 @@ def test_a_client_that_keeps_up_is_not_blamed(clock: Clock) -> None:
     [
         (8, lambda meter: [meter.received(20 * MS) for _ in range(50)], "read late"),
         (8, lambda meter: meter.received(300 * MS), "read late"),
-        (8, lambda meter: [meter.sent(50 * MS) for _ in range(8)], "stood idle"),
+        (8, lambda meter: [meter.sent(80 * MS) for _ in range(8)], "stood idle"),
+        (8, lambda meter: meter.away(250 * MS), "held up"),
         (None, lambda meter: [meter.sent(30 * MS) for _ in range(8)], "sent late"),
     ],
 )

@@ -15,7 +15,7 @@ from typing import Callable
 
 from . import VERSION
 from .connection import resolve, switch_stamps_on
-from .lag import TICK_S, max_rss_bytes, merge, percentile, room
+from .lag import MAX_STEP_IDLE_SHARE, TICK_S, max_rss_bytes, merge, percentile, room
 from .steady import SteadyCheck
 
 STREAMS_PER_WORKER = 512
@@ -109,6 +109,9 @@ class Coordinator:
         self._max_in_flight = 0
         self._skip = False
         self._next = False
+        self._times: dict[str, float] = {}
+        self._warmed: bool | None = None
+        self._cpu_s = 0.0
         self._epoch = 0
         self._keeper: socket.socket | None = None
 
@@ -147,6 +150,8 @@ class Coordinator:
         except Broken as broken:
             status, error, code = "broken", str(broken), 1
         self._end_children()
+        if self._times:
+            self._end_step("stopped", partial=True)
         if self._keeper is not None:
             self._keeper.close()
         self._emit("end", {"status": status, "error": error})
@@ -268,7 +273,8 @@ class Coordinator:
         for child in self._children:
             child.ready, child.done, child.progress = False, None, {}
             child.tell({"do": "prepare", "step": step})
-        cpu_s = time.process_time()
+        self._cpu_s = time.process_time()
+        self._warmed = None
         self._phase = "prepare"
         self._state("prepare")
         deadline = time.monotonic() + float(limits["connect_s"]) + 30.0
@@ -281,34 +287,37 @@ class Coordinator:
         began = time.monotonic() + LEAD_S
         for child in self._children:
             child.tell({"do": "go", "start_ns": start_ns, "measure": not warms})
-        times = {"start_s": round((start_ns - self._epoch) / 1e9, 6)}
+        times = self._times
+        times["start_s"] = times["measure_s"] = round((start_ns - self._epoch) / 1e9, 6)
         self._phase = "warmup" if warms else "measure"
         self._state(self._phase)
-        steady = None
         if warms:
-            steady = self._warm_up(warm, began)
+            self._warmed = self._warm_up(warm, began)
             for child in self._children:
                 child.tell({"do": "measure"})
             self._phase = "measure"
             times["measure_s"] = self._state("measure")
-        else:
-            times["measure_s"] = times["start_s"]
         self._steady = None
-        aborted = self._measure(step)
-        times["end_s"] = self._state("end")
-        merged = self._client()
-        merged["cpu_s"] = round(merged["cpu_s"] + time.process_time() - cpu_s, 4)  # type: ignore[operator]
-        merged.update(times)
-        merged.update(
+        self._end_step(self._measure(step))
+
+    def _end_step(self, aborted: str | None, partial: bool = False) -> None:
+        """Say what came of the step. `partial`: it was stopped, or the run broke."""
+        fields = self._client()
+        own_s = time.process_time() - self._cpu_s
+        fields["cpu_s"] = round(fields["cpu_s"] + own_s, 4)  # type: ignore[operator]
+        fields.update(self._times)
+        fields.update(
             {
-                "number": number,
-                "steady": steady,
+                "number": self._step_number,
+                "end_s": self._state("end"),
+                "steady": self._warmed,
                 "aborted": aborted,
+                "partial": partial,
                 "max_in_flight": self._max_in_flight,
-                "sample": step.get("sample"),
             }
         )
-        self._emit("step_end", merged)
+        self._times = {}
+        self._emit("step_end", fields)
 
     def _warm_up(self, warm: dict[str, object], began: float) -> bool | None:
         least_s = float(warm.get("duration_s") or 0.0)  # type: ignore[arg-type]
@@ -363,7 +372,8 @@ class Coordinator:
     def _client(self) -> dict[str, object]:
         """What the workers say of themselves, merged."""
         lag, late = {}, {}  # type: dict[int, int], dict[int, int]
-        sums = {"events": 0.0, "merged": 0.0, "cpu_s": 0.0}
+        names = ("events", "merged", "cpu_s", "idle_slot_s", "slot_s")
+        sums = dict.fromkeys(names, 0.0)
         reasons: list[str] = []
         peak = limited = share = 0.0
         rss, wait = max_rss_bytes(), None  # type: int | None, float | None
@@ -383,8 +393,12 @@ class Coordinator:
                 rss = (rss or 0) + int(done["max_rss_bytes"])  # type: ignore[call-overload]
             if done.get("run_queue_wait_s") is not None:
                 wait = (wait or 0.0) + float(done["run_queue_wait_s"])  # type: ignore[arg-type]
+        idle = sums["idle_slot_s"] / sums["slot_s"] if sums["slot_s"] else 0.0
+        if idle > MAX_STEP_IDLE_SHARE:
+            reasons.append("streams stood idle for %.1f %% of the step" % (idle * 100))
         return {
             "workers": len(self._children),
+            "idle_share": round(idle, 5),
             "events": int(sums["events"]),
             "merged": int(sums["merged"]),
             "cpu_s": round(sums["cpu_s"], 4),
@@ -469,7 +483,10 @@ class Coordinator:
 
     def _progress(self) -> None:
         now = time.monotonic()
-        if now < self._next_progress or not any(child.progress for child in self._children):
+        # Half a tick early is on time: the workers tell at their own pace.
+        if now < self._next_progress - TICK_S / 2 or not any(
+            child.progress for child in self._children
+        ):
             return
         self._next_progress = now + TICK_S
         in_flight = self._sum("in_flight")

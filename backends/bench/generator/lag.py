@@ -11,7 +11,13 @@ WINDOW_TICKS = 4
 
 MAX_LAG_P50_S = 0.010
 MAX_LAG_P99_S = 0.100
-MAX_IDLE_SHARE = 0.02
+MAX_AWAY_SHARE = 0.2
+AWAY_NS = 20_000_000
+"""Shorter absences are the loop's ordinary work."""
+MAX_IDLE_SHARE = 0.05
+"""Of the last second: when all streams end at once, the next requests go out one by one."""
+MAX_STEP_IDLE_SHARE = 0.02
+"""Of a whole step."""
 MAX_LATE_P50_S = 0.010
 MAX_LATE_P99_S = 0.100
 MAX_MERGED_SHARE = 0.05
@@ -58,12 +64,13 @@ def run_queue_wait_s() -> float | None:
 class Tick:
     """What happened between two ticks."""
 
-    __slots__ = ("cpu_s", "events", "lag", "late", "late_ns", "merged", "wall_s")
+    __slots__ = ("away_ns", "cpu_s", "events", "lag", "late", "late_ns", "merged", "wall_s")
 
     def __init__(self) -> None:
         self.lag: dict[int, int] = {}
         self.late: dict[int, int] = {}
         self.late_ns = 0
+        self.away_ns = 0
         self.events = 0
         self.merged = 0
         self.cpu_s = 0.0
@@ -92,6 +99,8 @@ class LagMeter:
         self.events = 0
         self.merged = 0
         self.peak_cpu_share = 0.0
+        self._late_ns = 0
+        self._slots = 0
         self._ticks: list[Tick] = []
         self._now = Tick()
         self._wall = self._begin = time.monotonic()
@@ -104,6 +113,11 @@ class LagMeter:
         us = bucket_us(lag_ns)
         lag = self._now.lag
         lag[us] = lag.get(us, 0) + 1
+
+    def away(self, away_ns: int) -> None:
+        """The loop was away from the sockets for so long."""
+        if away_ns > AWAY_NS:
+            self._now.away_ns += away_ns
 
     def sent(self, late_ns: int) -> None:
         """A request went out `late_ns` after it was due."""
@@ -131,6 +145,8 @@ class LagMeter:
         merge(self.late, tick.late)
         self.events += tick.events
         self.merged += tick.merged
+        self._late_ns += tick.late_ns
+        self._slots = slots or 0
         self._ticks.append(tick)
         del self._ticks[:-WINDOW_TICKS]
         reasons = self._judge(slots)
@@ -149,12 +165,13 @@ class LagMeter:
 
     def _judge(self, slots: int | None) -> list[str]:
         lag, late = {}, {}  # type: dict[int, int], dict[int, int]
-        late_ns = events = merged = 0
+        late_ns = away_ns = events = merged = 0
         wall_s = cpu_s = 0.0
         for tick in self._ticks:
             merge(lag, tick.lag)
             merge(late, tick.late)
             late_ns += tick.late_ns
+            away_ns += tick.away_ns
             events += tick.events
             merged += tick.merged
             wall_s += tick.wall_s
@@ -166,6 +183,8 @@ class LagMeter:
                 "arrivals were read late: by %.0f ms (p50), %.0f ms (p99)"
                 % (lag_p50 * 1e3, lag_p99 * 1e3)
             )
+        if wall_s and away_ns / 1e9 / wall_s > MAX_AWAY_SHARE:
+            reasons.append("the client was held up: for %.0f ms of a second" % (away_ns / 1e6))
         if slots:
             idle = late_ns / 1e9 / (slots * wall_s) if wall_s else 0.0
             if idle > MAX_IDLE_SHARE:
@@ -197,6 +216,8 @@ class LagMeter:
             "late_us": {str(us): count for us, count in self.late.items()},
             "limited_s": round(self.limited_s, 3),
             "reasons": self.reasons,
+            "idle_slot_s": round(self._late_ns / 1e9, 6) if self._slots else 0.0,
+            "slot_s": round(self._slots * (self._wall - self._begin), 6),
             "events": self.events,
             "merged": self.merged,
             "wall_s": round(self._wall - self._begin, 6),

@@ -123,16 +123,25 @@ class Worker:
         next_tick = time.monotonic() + TICK_S
         blocked = False
         while self._alive and not control.lost:
-            events = self._poller.poll(self._timeout(next_tick))
+            timeout_s = self._timeout(next_tick)
+            slept = now_ns()
+            events = self._poller.poll(timeout_s)
+            woke = now_ns()
             for fd, mask in events:
                 connection = self._connections.get(fd)
                 if connection is not None:
                     self._ready(connection, mask)
                 elif fd == control.fd:
                     self._listen(mask)
-            if self._last_stamp:
-                self._meter.received(now_ns() - self._last_stamp)
+            # Bytes that piled up share the last one's stamp, so how long the loop was away from
+            # the sockets counts too: asleep for longer than asked, or busy.
+            done = now_ns()
+            away = max(woke - slept - int(timeout_s * 1e9), done - woke)
+            if events:
+                late = done - self._last_stamp if self._last_stamp else 0
+                self._meter.received(max(late, away))
                 self._last_stamp = 0
+            self._meter.away(away)
             self._due()
             if (
                 len(events) <= QUIET_EVENTS

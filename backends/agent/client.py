@@ -8,38 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final, Protocol
 
 import msgspec
 
-from backends.agent import loader
+from backends.agent import failures, loader
+from backends.agent.failures import PythonMissing, PythonTooOld
 from backends.agent.wire import LineSplitter, MarkerFinder, Message, parse
 from backends.clock import SYSTEM_CLOCK, Clock
 from backends.errors import AgentError, LinkError, RequestTimeout
 from backends.link.base import Channel, Transport
-from backends.text import clean, clean_lines
+from backends.text import clean
+
+__all__ = ["AgentClient", "NotificationHandler", "PythonMissing", "PythonTooOld", "Source"]
 
 NotificationHandler = Callable[[str, Mapping[str, object]], None]
 READ_SIZE: Final = 256 * 1024
 CLOSE_S: Final = 3.0
 STREAM_QUEUE: Final = 64
 MAX_STREAMS: Final = 64
-_TOO_OLD: Final = re.compile(r"no attribute 'buffer'|SyntaxError|No module named '?importlib\.abc")
-_MISSING: Final = re.compile(
-    r"not found|No such file|not recognized|unknown command|can't open|cannot find|Unknown command",
-    re.IGNORECASE,
-)
-_DENIED: Final = re.compile(r"permission denied|operation not permitted|not allowed", re.IGNORECASE)
-
-
-class PythonMissing(AgentError):
-    """The host has no such python: a streamed `nvidia-smi` may do instead."""
-
-
-class PythonTooOld(AgentError):
-    """The host's python is older than the agent needs."""
 
 
 class Source(Protocol):
@@ -121,6 +109,7 @@ class AgentClient:
         self._refused: Mapping[str, object] | None = None
         self._ended = asyncio.Event()
         self._end_reason = ""
+        self._link_error: LinkError | None = None
         self._closing = False
         self._garbage = 0
         self.handler_errors = 0
@@ -147,14 +136,14 @@ class AgentClient:
                 try:
                     self._channel = await self._transport.open(loader.agent_argv(self._python))
                 except FileNotFoundError as error:
-                    raise self._python_missing(str(error)) from error
+                    raise failures.python_missing(self._python, str(error)) from error
                 self._reader = asyncio.create_task(self._read(), name="agent-reader")
                 # A program that ends at once (no python) breaks the pipe; its words come later.
                 with contextlib.suppress(LinkError, OSError):
                     await self._channel.write(payload)
                 await self._wait_for_hello()
         except TimeoutError:
-            late = await self._never_came(timeout_s)
+            late = failures.never_came(await self._said(timeout_s=0.0), timeout_s)
             await self.close()
             raise late from None
         except BaseException:
@@ -255,13 +244,17 @@ class AgentClient:
                 for line in self._splitter.feed(self._finder.feed(data)):
                     self._take(line)
         except LinkError as error:
+            self._link_error = error
             reason = str(error)
         except asyncio.CancelledError:
             self._end("closed here")
             raise
         except Exception as error:
             reason = f"reading failed: {type(error).__name__}: {error}"
-        self._end(reason or await self._why_it_ended(channel))
+        if not reason:
+            said = await self._said(timeout_s=1.0)
+            reason = failures.why_it_ended(said.status, said.stderr)
+        self._end(reason)
 
     def _take(self, line: bytes) -> None:
         if not line:
@@ -399,88 +392,24 @@ class AgentClient:
             for task in (ended, hello):
                 task.cancel()
         if self._refused is not None:
-            raise self._too_old(clean(str(self._refused.get("python", "?"))))
+            raise failures.too_old(self._python, clean(str(self._refused.get("python", "?"))))
         if not self._hello.is_set():
-            raise await self._never_started()
+            if self._link_error is not None:
+                raise self._link_error
+            raise failures.never_started(await self._said(timeout_s=1.0), self._end_reason)
 
-    async def _why_it_ended(self, channel: Channel) -> str:
-        status: int | None = None
-        tail = ""
-        with contextlib.suppress(Exception):
-            status = await channel.wait(1.0)
-        with contextlib.suppress(Exception):
-            tail = _last_words(await channel.stderr_tail())
-        if status == 0 and not tail:
-            return "the agent ended"
-        words = "the agent ended" if status is None else f"the agent ended with status {status}"
-        if status is not None and status < 0:
-            words = f"the agent was killed by signal {-status}"
-        return f"{words}: {tail}" if tail else words
-
-    async def _never_started(self) -> AgentError:
-        """Why a channel ended before hello came, as an error."""
+    async def _said(self, timeout_s: float) -> failures.Said:
+        """What is known of a start that failed."""
         channel = self._channel
         status: int | None = None
         stderr = ""
         if channel is not None:
             with contextlib.suppress(Exception):
-                status = await channel.wait(1.0)
+                status = await channel.wait(timeout_s) if timeout_s else None
             with contextlib.suppress(Exception):
                 stderr = await channel.stderr_tail()
-        said = "\n".join(part for part in (stderr, self._noise()) if part)
-        words = _last_words(said)
-        if _TOO_OLD.search(said):
-            return self._too_old(words)
-        if status == 127 or (not self._finder.found and _MISSING.search(said)):
-            return self._python_missing(words)
-        if status == 126 or _DENIED.search(said):
-            return AgentError(
-                f"{self._python} may not be run on the host",
-                words,
-                "check its permissions, and that the account may run commands",
-            )
-        if self._finder.found:
-            return AgentError("the agent crashed at its start", words or self._end_reason)
-        return AgentError(
-            "the agent did not start",
-            words or self._end_reason,
-            f"does `{self._python} -c 'print(1)'` work in a shell there?",
-        )
-
-    async def _never_came(self, timeout_s: float) -> AgentError:
-        stderr = ""
-        if self._channel is not None:
-            with contextlib.suppress(Exception):
-                stderr = await self._channel.stderr_tail()
-        noise = _last_words("\n".join(part for part in (stderr, self._noise()) if part))
-        if self._finder.found:
-            return AgentError(
-                f"the agent said nothing within {timeout_s:g} s",
-                noise,
-                "the host may be overloaded",
-            )
-        return AgentError(
-            f"the agent did not come up within {timeout_s:g} s",
-            f"the host said: {noise}" if noise else "",
-            "does the account's login shell start programs without asking something first?",
-        )
-
-    def _noise(self) -> str:
-        """What came instead of the marker, its lines kept."""
-        return "\n".join(clean_lines(self._finder.noise, max_lines=20))
-
-    def _python_missing(self, detail: str) -> PythonMissing:
-        return PythonMissing(
-            f"no {self._python} on the host",
-            clean(detail),
-            "install python3 (3.8 or newer) there, or name one with `python` in the host's entry",
-        )
-
-    def _too_old(self, detail: str) -> PythonTooOld:
-        return PythonTooOld(
-            f"{self._python} on the host is too old",
-            detail,
-            "the agent needs 3.8 or newer: name one with `python` in the host's entry",
+        return failures.Said(
+            self._python, status, stderr, self._finder.noise, marker=self._finder.found
         )
 
     def _gone(self) -> AgentError:
@@ -496,9 +425,3 @@ class AgentClient:
                 future.set_exception(self._gone())
                 future.exception()  # whoever waits gets it; whoever left need not hear of it
         self._pending.clear()
-
-
-def _last_words(text: str) -> str:
-    """The last line of a program's complaints that says something."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return clean(lines[-1], 400) if lines else ""

@@ -186,6 +186,13 @@ async def test_a_lost_link_is_told_in_its_words() -> None:
     await client.close()
 
 
+async def test_a_link_lost_at_the_start_stays_a_lost_link() -> None:
+    channel = Script([b"motd\n"])
+    channel.error = LinkError("the link was lost")
+    with pytest.raises(LinkError, match="the link was lost"):
+        await started(channel)
+
+
 async def test_a_crash_is_told_by_its_last_words() -> None:
     channel = Script(begun(), status=1, stderr="Traceback ...\n  File x\nMemoryError: no\n")
     client, _ = await started(channel)
@@ -202,6 +209,7 @@ async def test_a_crash_is_told_by_its_last_words() -> None:
         (126, "bash: /usr/bin/python3: Permission denied", AgentError, "may not be run"),
         (1, "AttributeError: 'file' object has no attribute 'buffer'", PythonTooOld, "too old"),
         (1, "This account is currently not available.", AgentError, "did not start"),
+        (1, "mesg: not found\nsomething else", AgentError, "did not start"),
         (None, "", AgentError, "did not start"),
     ],
 )

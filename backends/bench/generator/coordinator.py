@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import select
-import signal
 import socket
 import sys
-import threading
 import time
 from typing import Callable
 
 from . import VERSION
+from .children import Child, finish, fork, health
 from .connection import resolve, switch_stamps_on
-from .lag import MAX_STEP_IDLE_SHARE, TICK_S, max_rss_bytes, merge, percentile, room
+from .lag import TICK_S, room
+from .output import Output
 from .steady import SteadyCheck
 
 STREAMS_PER_WORKER = 512
@@ -33,59 +32,6 @@ class Stopped(Exception):
 
 class Broken(Exception):
     """The run cannot go on."""
-
-
-class Output:
-    """Lines to standard output, by a thread of its own: a slow reader never holds up the run."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._queue: queue.Queue[bytes | None] = queue.Queue()
-        self.error: OSError | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def line(self, data: bytes) -> None:
-        """Queue one line."""
-        if self.error is None:
-            self._queue.put(data)
-
-    def _run(self) -> None:
-        while True:
-            data = self._queue.get()
-            if data is None:
-                return
-            try:
-                while data:
-                    data = data[os.write(self._fd, data) :]
-            except OSError as error:
-                self.error = error
-                return
-
-    def close(self, timeout_s: float) -> None:
-        """Wait until all is written, or until nobody reads."""
-        self._queue.put(None)
-        self._thread.join(timeout_s)
-
-
-class Child:
-    """A worker process as the coordinator sees it."""
-
-    def __init__(self, pid: int, control: socket.socket) -> None:
-        self.pid = pid
-        self.control = control
-        self.buffer = b""
-        self.ready = False
-        self.done: dict[str, object] | None = None
-        self.progress: dict[str, object] = {}
-        self.alive = True
-
-    def tell(self, command: dict[str, object]) -> None:
-        """Send a command; a worker that is gone is noticed when its socket ends."""
-        try:
-            self.control.sendall(json.dumps(command).encode() + b"\n")
-        except OSError:
-            pass
 
 
 class Coordinator:
@@ -191,34 +137,10 @@ class Coordinator:
             )
         self._epoch = time.clock_gettime_ns(time.CLOCK_REALTIME)
         self._job["epoch_ns"] = self._epoch
-        for index in range(count):
-            ours, theirs = socket.socketpair()
-            pid = os.fork()
-            if pid == 0:
-                # The child: nothing of the coordinator's may stay open here, or its end would
-                # go unnoticed.
-                status = 1
-                try:
-                    signal.signal(signal.SIGINT, signal.SIG_IGN)
-                    for child in self._children:
-                        child.control.close()
-                    ours.close()
-                    if self._keeper is not None:
-                        self._keeper.close()
-                    os.close(self._commands)
-                    os.close(self._output_fd)
-                    from .worker import Worker  # Here alone: the coordinator stays small.
-
-                    Worker(self._job, theirs, index, count, place).run()
-                    status = 0
-                except BaseException as error:
-                    sys.stderr.write("worker %d: %r\n" % (index, error))
-                    raise
-                finally:
-                    os._exit(status)
-            theirs.close()
-            ours.setblocking(True)
-            self._children.append(Child(pid, ours))
+        private = [self._commands, self._output_fd]
+        if self._keeper is not None:
+            private.append(self._keeper.fileno())
+        self._children = fork(self._job, count, place, private)
 
     def _end_children(self) -> None:
         for child in self._children:
@@ -232,23 +154,7 @@ class Coordinator:
             )
         except Broken:
             pass
-        for child in self._children:
-            child.tell({"do": "stop"})
-            child.control.close()
-        deadline = time.monotonic() + GRACE_S
-        for child in self._children:
-            while True:
-                try:
-                    pid, _ = os.waitpid(child.pid, os.WNOHANG)
-                except ChildProcessError:
-                    break
-                if pid:
-                    break
-                if time.monotonic() > deadline:
-                    os.kill(child.pid, signal.SIGKILL)
-                    os.waitpid(child.pid, 0)
-                    break
-                time.sleep(0.01)
+        finish(self._children, GRACE_S)
 
     # --- steps ----------------------------------------------------------------------------
 
@@ -271,7 +177,7 @@ class Coordinator:
         requests = step.pop("total_requests", None)
         step["requests"] = None if requests is None else _shares(int(requests), count)  # type: ignore[call-overload]
         for child in self._children:
-            child.ready, child.done, child.progress = False, None, {}
+            child.forget()
             child.tell({"do": "prepare", "step": step})
         self._cpu_s = time.process_time()
         self._warmed = None
@@ -302,7 +208,7 @@ class Coordinator:
 
     def _end_step(self, aborted: str | None, partial: bool = False) -> None:
         """Say what came of the step. `partial`: it was stopped, or the run broke."""
-        fields = self._client()
+        fields = health(self._children)
         own_s = time.process_time() - self._cpu_s
         fields["cpu_s"] = round(fields["cpu_s"] + own_s, 4)  # type: ignore[operator]
         fields.update(self._times)
@@ -369,48 +275,6 @@ class Coordinator:
     def _sum(self, name: str) -> int:
         return sum(int(child.progress.get(name) or 0) for child in self._children)  # type: ignore[call-overload]
 
-    def _client(self) -> dict[str, object]:
-        """What the workers say of themselves, merged."""
-        lag, late = {}, {}  # type: dict[int, int], dict[int, int]
-        names = ("events", "merged", "cpu_s", "idle_slot_s", "slot_s")
-        sums = dict.fromkeys(names, 0.0)
-        reasons: list[str] = []
-        peak = limited = share = 0.0
-        rss, wait = max_rss_bytes(), None  # type: int | None, float | None
-        for child in self._children:
-            done = child.done or {}
-            merge(lag, {int(us): n for us, n in done.get("lag_us", {}).items()})  # type: ignore[attr-defined]
-            merge(late, {int(us): n for us, n in done.get("late_us", {}).items()})  # type: ignore[attr-defined]
-            for name in sums:
-                sums[name] += float(done.get(name) or 0)  # type: ignore[arg-type]
-            reasons.extend(r for r in done.get("reasons", ()) if r not in reasons)  # type: ignore[attr-defined]
-            peak = max(peak, float(done.get("peak_cpu_share") or 0))  # type: ignore[arg-type]
-            wall_s = float(done.get("wall_s") or 0)  # type: ignore[arg-type]
-            if wall_s:
-                share = max(share, float(done.get("cpu_s") or 0) / wall_s)  # type: ignore[arg-type]
-            limited = max(limited, float(done.get("limited_s") or 0))  # type: ignore[arg-type]
-            if done.get("max_rss_bytes") is not None:
-                rss = (rss or 0) + int(done["max_rss_bytes"])  # type: ignore[call-overload]
-            if done.get("run_queue_wait_s") is not None:
-                wait = (wait or 0.0) + float(done["run_queue_wait_s"])  # type: ignore[arg-type]
-        idle = sums["idle_slot_s"] / sums["slot_s"] if sums["slot_s"] else 0.0
-        if idle > MAX_STEP_IDLE_SHARE:
-            reasons.append("streams stood idle for %.1f %% of the step" % (idle * 100))
-        return {
-            "workers": len(self._children),
-            "idle_share": round(idle, 5),
-            "events": int(sums["events"]),
-            "merged": int(sums["merged"]),
-            "cpu_s": round(sums["cpu_s"], 4),
-            "cpu_share": round(max(share, peak), 4),
-            "run_queue_wait_s": wait,
-            "max_rss_bytes": rss,
-            "limited_s": limited,
-            "reasons": reasons,
-            "receive_lag_s": [percentile(lag, share) for share in (0.5, 0.99, 1.0)],
-            "send_late_s": [percentile(late, share) for share in (0.5, 0.99, 1.0)],
-        }
-
     # --- talking --------------------------------------------------------------------------
 
     def _pump(self, until: Callable[[], bool], deadline: float | None, listen: bool = True) -> None:
@@ -435,15 +299,11 @@ class Coordinator:
                     self._obey(data)
                     continue
                 child = by_fd[fd]
-                try:
-                    data = child.control.recv(1 << 20)
-                except OSError:
-                    data = b""
-                if not data:
-                    child.alive = False
+                lines = child.lines()
+                if not child.alive:
                     poll.unregister(fd)
                     raise Broken("a worker of the generator died")
-                self._hear(child, data)
+                self._hear(child, lines)
             if self._out.error is not None:
                 raise Broken("the results cannot be written: %s" % self._out.error.strerror)
             self._progress()
@@ -463,23 +323,14 @@ class Coordinator:
             if command == "next":
                 self._next = True
 
-    def _hear(self, child: Child, data: bytes) -> None:
-        lines = (child.buffer + data).split(b"\n")
-        child.buffer = lines.pop()
+    def _hear(self, child: Child, lines: list[bytes]) -> None:
         for line in lines:
             if line.endswith(b'"t":"request"}'):
                 self._out.line(line + b"\n")
                 if self._steady is not None:
                     self._steady.add(json.loads(line))
-                continue
-            message = json.loads(line)
-            kind = message.pop("t")
-            if kind == "ready":
-                child.ready = True
-            elif kind == "done":
-                child.done = message
             else:
-                child.progress = _newer(child.progress, message)
+                child.hear(json.loads(line))
 
     def _progress(self) -> None:
         now = time.monotonic()
@@ -491,10 +342,11 @@ class Coordinator:
         self._next_progress = now + TICK_S
         in_flight = self._sum("in_flight")
         self._max_in_flight = max(self._max_in_flight, in_flight)
-        ttft, e2e, reasons = [], [], []  # type: list[int], list[int], list[str]
+        ttft = [us for child in self._children for us in child.ttft_us]
+        e2e = [us for child in self._children for us in child.e2e_us]
+        reasons: list[str] = []
         for child in self._children:
-            ttft.extend(child.progress.pop("ttft_us", ()))  # type: ignore[arg-type]
-            e2e.extend(child.progress.pop("e2e_us", ()))  # type: ignore[arg-type]
+            child.ttft_us, child.e2e_us = [], []
             reasons.extend(child.progress.get("reasons", ()))  # type: ignore[arg-type]
         fields = {
             "step": self._step_number,
@@ -530,19 +382,12 @@ class Coordinator:
         self._out.line(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
 
 
-def _newer(old: dict[str, object], new: dict[str, object]) -> dict[str, object]:
-    """The newest progress, with the samples that have not been passed on yet."""
-    for name in ("ttft_us", "e2e_us"):
-        new[name] = (list(old.get(name, ())) + list(new.get(name, ())))[-256:]  # type: ignore[call-overload]
-    return new
+def _shares(total: int, count: int) -> list[int]:
+    return [total // count + (1 if index < total % count else 0) for index in range(count)]
 
 
 def _median_s(values_us: list[int]) -> float | None:
     return sorted(values_us)[len(values_us) // 2] / 1e6 if values_us else None
-
-
-def _shares(total: int, count: int) -> list[int]:
-    return [total // count + (1 if index < total % count else 0) for index in range(count)]
 
 
 def _raise_descriptor_limit() -> None:

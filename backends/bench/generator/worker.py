@@ -4,42 +4,26 @@ from __future__ import annotations
 
 import collections
 import errno
-import functools
 import gc
-import heapq
 import os
 import socket
 import time
-from typing import Callable
 
 from .connection import HANDSHAKE, READY, Connection, now_ns
 from .control import Control
-from .counters import Counters
 from .exchange import Exchange
 from .lag import TICK_S, LagMeter
+from .load import Load, Stream
 from .poller import READABLE, WRITABLE, Poller
-from .supply import Supply
-from .workload import PATHS, Workload
+from .sockets import DRAIN_NS, Sockets
+from .workload import Workload
 
-DRAIN_S = 0.25
-DRAIN_GROUPS = 10
 MAX_PENDING_BYTES = 64 << 20
 MAX_FINISHED = 2000
 BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 OPENING_AT_ONCE = 128
 QUIET_EVENTS = 2
 """So few at once leave time to read at once what they brought."""
-
-
-class Stream:
-    """One slot of a closed loop: it has at most one request in flight."""
-
-    __slots__ = ("connection", "failures", "number")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.connection: Connection | None = None
-        self.failures = 0
 
 
 class Worker:
@@ -57,7 +41,6 @@ class Worker:
         self._index = index
         self._workers = workers
         self._control = Control(control)
-        self._route = str(job["route"])
         self._streaming = bool(job["stream"])
         self._ignore_eos = bool(job["ignore_eos"])
         self._epoch = int(job["epoch_ns"])  # type: ignore[call-overload]
@@ -68,48 +51,18 @@ class Worker:
         self._request_ns = int(limits["request_s"] * 1e9)
         target = job["target"]
         assert isinstance(target, dict)
-        self._connect = _connector(target, place)
-        self._head = _head(target, self._route)
         self._workload = Workload(job)
         self._poller = Poller()
-        self._connections: dict[int, Connection] = {}
+        self._sockets = Sockets(target, str(job["route"]), place, self._poller)
+        nothing = {"number": -1, "index": 0, "load": {"kind": "closed"}, "streams": [0] * workers}
+        self._load = Load(nothing, self._workload, job, index, workers)
+        self._load.sending = False
         self._backlog: collections.deque[Connection] = collections.deque()
         self._pending_bytes = 0
         self._finished: collections.deque[Exchange] = collections.deque()
-        self._timer_number = 0
-        self._idle: dict[int, Connection] = {}
-        self._drained: list[set[Connection]] = [set() for _ in range(DRAIN_GROUPS)]
-        self._drains = False
-        self._drain_group = 0
-        self._next_drain = 0
         self._meter = LagMeter()
+        self._last_stamp = 0
         self._alive = True
-        self._begin({"streams": [0] * workers, "load": {"kind": "closed"}, "index": 0}, False)
-
-    def _begin(self, step: dict[str, object], sending: bool = True) -> None:
-        """Forget the step before. Not `sending`: there is none yet to make requests for."""
-        self._step = step
-        self._phase: str = "warmup"
-        self._running: bool = False
-        self._sending = sending
-        self._hold: bool = step.get("cool_down") == "hold"
-        self._left: int | None = None
-        sample = step.get("sample")
-        self._sample = max(1, sample // self._workers) if isinstance(sample, int) else None
-        self._read_in_full = 0
-        streams = step["streams"]
-        assert isinstance(streams, list)
-        self._streams = {number: Stream(number) for number in range(streams[self._index])}
-        self._to_open = list(self._streams.values())
-        self._opening = 0
-        self._active: set[Exchange] = set()
-        self._measured_active: int = 0
-        self._counters = Counters()
-        self._timers: list[tuple[int, int, Stream]] = []
-        self._last_stamp: int = 0
-        self._supply: Supply = Supply(
-            self._workload, step, self._job["seed"], self._index, self._workers, len(self._streams)
-        )
 
     # --- the loop -------------------------------------------------------------------------
 
@@ -128,7 +81,7 @@ class Worker:
             events = self._poller.poll(timeout_s)
             woke = now_ns()
             for fd, mask in events:
-                connection = self._connections.get(fd)
+                connection = self._sockets.get(fd)
                 if connection is not None:
                     self._ready(connection, mask)
                 elif fd == control.fd:
@@ -155,20 +108,21 @@ class Worker:
             if time.monotonic() >= next_tick:
                 next_tick = max(next_tick + TICK_S, time.monotonic())
                 self._tick()
-        for connection in list(self._connections.values()):
+        for connection in self._sockets.all():
             self._drop(connection)
 
     def _timeout(self, next_tick: float) -> float:
         """How long to wait; 0 while there is something to do, or when a request is due soon."""
-        if self._backlog or self._finished or (self._sending and self._supply.wants_more):
+        load = self._load
+        if self._backlog or self._finished or (load.sending and load.supply.wants_more):
             return 0.0
         wait = next_tick - time.monotonic()
-        due = self._next_due()
+        due = load.next_due()
         if due is not None:
             # epoll waits whole milliseconds: the last one is waited out here.
             wait = min(wait, (due - now_ns()) / 1e9 - 0.001)
-        if self._drains:
-            wait = min(wait, (self._next_drain - now_ns()) / 1e9)
+        if self._sockets.any_drained:
+            wait = min(wait, (self._sockets.next_drain_ns - now_ns()) / 1e9)
         return max(0.0, wait)
 
     def _ready(self, connection: Connection, mask: int) -> None:
@@ -177,13 +131,13 @@ class Worker:
                 if connection.advance():
                     self._opened(connection)
                 else:
-                    self._watch(connection)
+                    self._sockets.watch(connection)
                 return
             if mask & WRITABLE and connection.waits_to_write:
                 if connection.flush():
                     self._has_sent(connection)
                 else:
-                    self._watch(connection)
+                    self._sockets.watch(connection)
             if mask & ~WRITABLE:
                 self._read(connection)
         except (OSError, ValueError) as error:
@@ -232,14 +186,14 @@ class Worker:
         answer = exchange.answer
         before, before_reads = answer.events, len(answer.arrivals)
         exchange.digest()
-        new = exchange.progressed()
-        self._counters.output_tokens += new
+        counters = self._load.counters
+        counters.output_tokens += exchange.progressed()
         if answer.events != before and not exchange.drained:
             events = answer.events - before
             self._meter.arrived(events, events - (len(answer.arrivals) - before_reads))
         if not exchange.told and answer.arrivals and self._streaming:
             exchange.told = True
-            self._counters.ttft(answer.arrivals[0] - exchange.sent)
+            counters.ttft(answer.arrivals[0] - exchange.sent)
         asked = exchange.request.asked_output
         if exchange.tokens > 2 * asked + 64:
             exchange.fail("overrun", "%d tokens of %d asked for" % (exchange.tokens, asked))
@@ -251,7 +205,7 @@ class Worker:
                 connection.eager = False
             elif answer.arrivals:
                 connection.eager = False
-                self._set_drained(connection, True)
+                self._sockets.set_drained(connection, True)
         elif connection.drained:
             self._foresee(connection, exchange)
 
@@ -260,26 +214,11 @@ class Worker:
         arrivals = exchange.answer.arrivals
         elapsed = arrivals[-1] - arrivals[0]
         left = exchange.request.asked_output - exchange.tokens
-        if elapsed > 0 and left * elapsed / exchange.tokens < DRAIN_S * 1.5e9:
-            self._set_drained(connection, False)
-
-    def _set_drained(self, connection: Connection, drained: bool) -> None:
-        group = self._drained[connection.fd % DRAIN_GROUPS]
-        connection.drained = drained
-        if drained:
-            group.add(connection)
-        else:
-            group.discard(connection)
-        self._drains = any(self._drained)
-        self._watch(connection)
+        if elapsed > 0 and left * elapsed / exchange.tokens < DRAIN_NS * 1.5:
+            self._sockets.set_drained(connection, False)
 
     def _drain(self) -> None:
-        now = now_ns()
-        if now < self._next_drain:
-            return
-        self._next_drain = now + int(DRAIN_S / DRAIN_GROUPS * 1e9)
-        self._drain_group = (self._drain_group + 1) % DRAIN_GROUPS
-        for connection in list(self._drained[self._drain_group]):
+        for connection in self._sockets.to_drain(now_ns()):
             try:
                 self._read(connection)
             except (OSError, ValueError) as error:
@@ -294,70 +233,36 @@ class Worker:
                 self._digest(connection)
             elif self._finished:
                 self._fold(self._finished.popleft())
-            elif self._sending and self._supply.wants_more:
-                self._supply.make()
+            elif self._load.sending and self._load.supply.wants_more:
+                self._load.supply.make()
                 return
             else:
                 return
 
     # --- requests -------------------------------------------------------------------------
 
-    def _may_send(self) -> bool:
-        """Whether another request may be sent; counts it if it is to be measured."""
-        if not self._sending:
-            return False
-        if self._phase == "measure" and self._left is not None:
-            if self._left <= 0:
-                if not self._hold:
-                    self._sending = False
-                    return False
-                self._phase = "cooldown"
-            else:
-                self._left -= 1
-        return True
-
-    def _new_exchange(self, due: int) -> Exchange | None:
-        taken = self._supply.take() if self._may_send() else None
-        if taken is None:
-            return None
-        exchange = Exchange(taken[0], taken[1], self._route, self._streaming, due, self._phase)
-        self._active.add(exchange)
-        self._counters.sent += 1
-        if self._phase == "measure":
-            self._measured_active += 1
-        return exchange
-
     def _launch(self, stream: Stream, due: int) -> None:
         """The next request of a closed loop's slot."""
-        exchange = self._new_exchange(due)
+        exchange = self._load.new_exchange(due)
         if exchange is None:
             return
         exchange.slot = stream.number
-        exchange.drained = self._is_drained(stream.number)
+        self._load.choose_reading(exchange)
         connection = stream.connection
         if connection is None:
             connection = self._open(exchange)
             stream.connection = connection
-            if connection is None:
-                return
-        self._submit(connection, exchange)
-
-    def _is_drained(self, number: int) -> bool:
-        sample = self._sample
-        if sample is None or sample >= len(self._streams):
-            return False
-        return number * sample // len(self._streams) == (number + 1) * sample // len(self._streams)
+        if connection is not None:
+            self._submit(connection, exchange)
 
     def _launch_open(self, due: int) -> None:
         """A request of an open loop: on an idle connection, else on a new one."""
-        exchange = self._new_exchange(due)
+        exchange = self._load.new_exchange(due)
         if exchange is None:
             return
-        if self._sample is not None:
-            exchange.drained = self._read_in_full >= self._sample
-            if not exchange.drained:
-                self._read_in_full += 1
-        connection = self._idle.popitem()[1] if self._idle else self._open(exchange)
+        self._load.choose_reading(exchange)
+        idle = self._sockets.idle
+        connection = idle.popitem()[1] if idle else self._open(exchange)
         if connection is not None:
             self._submit(connection, exchange)
 
@@ -367,27 +272,29 @@ class Worker:
         if connection.state != READY:
             self._meter.sent(now_ns() - exchange.due)
             return  # Goes out when the connection is open.
-        if connection.used == 0:
-            exchange.opened_ns = connection.opened_ns
-        connection.used += 1
-        body = exchange.request.body
         try:
-            done = connection.send(self._head + b"%d\r\n\r\n" % len(body) + body)
+            self._send(connection, exchange)
         except (OSError, ValueError) as error:
             self._lost(connection, error)
             return
         if exchange.opened_ns is None:
             self._meter.sent(now_ns() - exchange.due)
-        if done:
+
+    def _send(self, connection: Connection, exchange: Exchange) -> None:
+        if connection.used == 0:
+            exchange.opened_ns = connection.opened_ns
+        connection.used += 1
+        body = exchange.request.body
+        if connection.send(self._sockets.head + b"%d\r\n\r\n" % len(body) + body):
             self._has_sent(connection)
         else:
-            self._watch(connection)
+            self._sockets.watch(connection)
 
     def _has_sent(self, connection: Connection) -> None:
         exchange = connection.exchange
         if exchange is not None and not exchange.sent:
             exchange.sent = connection.sent_ns
-        self._watch(connection)
+        self._sockets.watch(connection)
 
     def _end(self, connection: Connection, exchange: Exchange) -> None:
         """The exchange is over; its slot goes on at once, its record is written later."""
@@ -401,14 +308,14 @@ class Worker:
             and not connection.waits_to_write
         )
         if connection.drained:
-            self._set_drained(connection, False)
+            self._sockets.set_drained(connection, False)
         if not reusable:
             self._drop(connection)
         if exchange.slot is None:
             if reusable:
-                self._idle[connection.fd] = connection
+                self._sockets.idle[connection.fd] = connection
             return
-        self._continue(self._streams[exchange.slot], exchange)
+        self._continue(self._load.streams[exchange.slot], exchange)
 
     def _continue(self, stream: Stream, exchange: Exchange) -> None:
         """What a slot does after an exchange: the next one, or a pause after a failure."""
@@ -419,21 +326,15 @@ class Worker:
             return
         pause = BACKOFF_S[min(stream.failures, len(BACKOFF_S) - 1)]
         stream.failures += 1
-        self._at(now_ns() + int(pause * 1e9), stream)
+        self._load.at(now_ns() + int(pause * 1e9), stream)
 
     def _close_exchange(self, exchange: Exchange) -> None:
-        if exchange in self._active:
-            self._active.discard(exchange)
-            self._counters.ended += 1
-            if exchange.phase == "measure":
-                self._measured_active -= 1
-            if self._sample is not None and exchange.slot is None and not exchange.drained:
-                self._read_in_full -= 1
+        if self._load.close(exchange):
             self._finished.append(exchange)
 
     def _fold(self, exchange: Exchange) -> None:
         exchange.digest()
-        counters = self._counters
+        counters = self._load.counters
         counters.output_tokens += exchange.progressed()
         if exchange.failure != "cancelled":
             exchange.judge(self._ignore_eos)
@@ -447,68 +348,50 @@ class Worker:
             counters.cancelled += 1
         else:
             counters.failed += 1
-        number = self._step["number"]
-        assert isinstance(number, int)
-        record = exchange.record(number, self._index, self._epoch)
+        record = exchange.record(self._load.number, self._index, self._epoch)
         self._control.say("request", record)
 
     # --- connections ----------------------------------------------------------------------
 
-    def _open(self, exchange: Exchange | None, slot: int | None = None) -> Connection | None:
-        if exchange is not None:
-            slot = exchange.slot
+    def _open(self, exchange: Exchange) -> Connection | None:
+        """A connection for an exchange; where none can be opened the exchange fails."""
         try:
-            connection = self._connect()
+            return self._sockets.open(exchange.slot)
         except OSError as error:
-            if exchange is not None:
-                self._fail_unsent(exchange, "connect", _words(error))
+            self._fail_unsent(exchange, "connect", _words(error))
             return None
-        self._connections[connection.fd] = connection
-        connection.slot = slot
-        connection.mask = READABLE | WRITABLE
-        self._poller.register(connection.fd, connection.mask)
-        return connection
 
     def _fail_unsent(self, exchange: Exchange, failure: str, detail: str) -> None:
         exchange.fail(failure, detail)
         exchange.end = now_ns()
         self._close_exchange(exchange)
         if exchange.slot is not None:
-            stream = self._streams[exchange.slot]
+            stream = self._load.streams[exchange.slot]
             stream.connection = None
             self._continue(stream, exchange)
 
     def _opened(self, connection: Connection) -> None:
-        self._watch(connection)
+        self._sockets.watch(connection)
         exchange = connection.exchange
         if exchange is not None:
-            body = exchange.request.body
-            exchange.opened_ns = connection.opened_ns
-            connection.used += 1
-            if connection.send(self._head + b"%d\r\n\r\n" % len(body) + body):
-                self._has_sent(connection)
-            else:
-                self._watch(connection)
-        elif self._opening:
-            self._opening -= 1
-            self._open_ahead()
+            self._send(connection, exchange)
+        else:
+            self._opened_ahead()
 
-    def _watch(self, connection: Connection) -> None:
-        mask = 0 if connection.drained else READABLE
-        if connection.waits_to_write:
-            mask |= WRITABLE
-        if mask != connection.mask:
-            connection.mask = mask
-            self._poller.modify(connection.fd, mask)
+    def _opened_ahead(self) -> None:
+        """One of the connections that are opened before a step is open, or failed."""
+        load = self._load
+        if load.opening:
+            load.opening -= 1
+            self._open_ahead()
 
     def _lost(self, connection: Connection, error: Exception) -> None:
         exchange = connection.exchange
         state = connection.state
         if exchange is None:
             self._drop(connection)
-            if state != READY and self._opening:
-                self._opening -= 1
-                self._open_ahead()
+            if state != READY:
+                self._opened_ahead()
             return
         if self._again(connection, exchange):
             return
@@ -532,62 +415,45 @@ class Worker:
         fresh = self._open(exchange)
         if fresh is not None:
             if exchange.slot is not None:
-                self._streams[exchange.slot].connection = fresh
+                self._load.streams[exchange.slot].connection = fresh
             self._submit(fresh, exchange)
         return True
 
     def _drop(self, connection: Connection) -> None:
-        if self._connections.pop(connection.fd, None) is None:
+        if not self._sockets.close(connection) or connection.slot is None:
             return
-        self._poller.unregister(connection.fd)
-        if connection.drained:
-            self._drained[connection.fd % DRAIN_GROUPS].discard(connection)
-            self._drains = any(self._drained)
-            connection.drained = False
-        connection.close()
-        self._idle.pop(connection.fd, None)
-        stream = self._streams.get(connection.slot) if connection.slot is not None else None
+        stream = self._load.streams.get(connection.slot)
         if stream is not None and stream.connection is connection:
             stream.connection = None
 
     # --- time -----------------------------------------------------------------------------
 
-    def _at(self, due: int, stream: Stream) -> None:
-        self._timer_number += 1
-        heapq.heappush(self._timers, (due, self._timer_number, stream))
-
-    def _next_due(self) -> int | None:
-        due = self._timers[0][0] if self._timers else None
-        arrival = self._supply.due_ns
-        if arrival is not None and self._sending:
-            due = arrival if due is None else min(due, arrival)
-        return due
-
     def _due(self) -> None:
-        if self._timers:
-            now = now_ns()
-            while self._timers and self._timers[0][0] <= now:
-                due, _, stream = heapq.heappop(self._timers)
-                self._launch(stream, due)
-        supply = self._supply
-        while self._sending:
-            arrival = supply.due_ns
-            if arrival is None or arrival > now_ns():
+        load = self._load
+        while True:
+            due = load.next_due()
+            now = now_ns() if due is not None else 0
+            if due is None or due > now:
                 break
-            supply.next_due()
-            self._launch_open(arrival)
-        if self._drains:
+            slot = load.pop_stream(now)
+            if slot is not None:
+                self._launch(*slot)
+            arrival = load.pop_arrival(now)
+            if arrival is not None:
+                self._launch_open(arrival)
+        if self._sockets.any_drained:
             self._drain()
 
     def _tick(self) -> None:
+        load = self._load
         now = now_ns()
-        for exchange in list(self._active):
+        for exchange in list(load.active):
             self._check_deadlines(exchange, now)
-        if not self._running:
+        if not load.running:
             return
-        reasons = self._meter.tick(len(self._streams) or None)
-        progress = self._counters.tell()
-        progress["in_flight"] = len(self._active)
+        reasons = self._meter.tick(len(load.streams) or None)
+        progress = load.counters.tell()
+        progress["in_flight"] = len(load.active)
         progress["reasons"] = reasons
         self._control.say("progress", progress)
         self._check_done()
@@ -608,36 +474,36 @@ class Worker:
         exchange.digest()
         exchange.fail(failure, detail)
         exchange.end = now
-        for connection in list(self._connections.values()):
+        for connection in self._sockets.all():
             if connection.exchange is exchange:
                 self._end(connection, exchange)
                 return
         self._close_exchange(exchange)
 
     def _check_done(self) -> None:
-        if not self._running or self._finished:
+        load = self._load
+        if not load.running or self._finished:
             return
-        if self._hold and self._phase == "cooldown" and self._measured_active == 0:
-            self._sending = False
+        if load.held_long_enough:
             self._cancel()
-        elif self._active or (self._sending and not self._supply.over):
+        elif not load.over:
             return
         while self._finished:
             self._fold(self._finished.popleft())
-        self._running = False
-        self._sending = False
+        load.running = False
+        load.sending = False
         self._control.say("done", self._meter.summary())
 
     def _cancel(self) -> None:
         """End every request in flight at once."""
         now = now_ns()
-        self._timers = []
+        self._load.stop()
         by_exchange = {
             id(connection.exchange): connection
-            for connection in self._connections.values()
+            for connection in self._sockets.all()
             if connection.exchange is not None
         }
-        for exchange in list(self._active):
+        for exchange in list(self._load.active):
             exchange.digest()
             exchange.fail("cancelled", "")
             exchange.end = now
@@ -652,44 +518,25 @@ class Worker:
 
     def _prepare(self, step: dict[str, object]) -> None:
         """Get ready for a step: connections open, first requests made."""
-        for connection in list(self._connections.values()):
+        for connection in self._sockets.all():
             self._drop(connection)
         gc.collect()
-        self._begin(step)
-        while self._supply.wants_more:
-            self._supply.make()
+        self._load = Load(step, self._workload, self._job, self._index, self._workers)
+        while self._load.supply.wants_more:
+            self._load.supply.make()
         self._open_ahead()
 
     def _open_ahead(self) -> None:
-        while self._to_open and self._opening < OPENING_AT_ONCE:
-            stream = self._to_open.pop()
-            stream.connection = self._open(None, stream.number)
-            if stream.connection is not None:
-                self._opening += 1
-        if not self._to_open and not self._opening:
+        load = self._load
+        while load.to_open and load.opening < OPENING_AT_ONCE:
+            stream = load.to_open.pop()
+            try:
+                stream.connection = self._sockets.open(stream.number)
+            except OSError:
+                continue  # Its first request tries again, and says why not.
+            load.opening += 1
+        if not load.to_open and not load.opening:
             self._control.say("ready", {})
-
-    def _go(self, start_ns: int, measure: bool) -> None:
-        self._running = True
-        self._meter.reset()
-        if measure:
-            self._measure()
-        load = self._step["load"]
-        assert isinstance(load, dict)
-        self._supply.start(start_ns)
-        ramp_ns = int(float(load.get("ramp_s") or 0.0) * 1e9)
-        for stream in self._streams.values():
-            place = stream.number * self._workers + self._index
-            self._at(start_ns + ramp_ns * place // int(load["concurrency"]), stream)
-        if load["kind"] == "closed" and not self._streams:
-            self._sending = False  # Fewer streams than workers.
-
-    def _measure(self) -> None:
-        self._phase = "measure"
-        shares = self._step.get("requests")
-        self._left = None if shares is None else shares[self._index]  # type: ignore[index]
-
-    # --- the coordinator ------------------------------------------------------------------
 
     def _listen(self, mask: int) -> None:
         control = self._control
@@ -704,57 +551,21 @@ class Worker:
         if name == "prepare":
             self._prepare(command["step"])  # type: ignore[arg-type]
         elif name == "go":
-            self._go(int(command["start_ns"]), bool(command["measure"]))  # type: ignore[call-overload]
+            self._meter.reset()
+            if command["measure"]:
+                self._load.measure()
+            self._load.go(int(command["start_ns"]))  # type: ignore[call-overload]
         elif name == "measure":
-            self._measure()
+            self._load.measure()
         elif name == "drain":
-            if self._hold and self._phase == "measure":
-                self._phase = "cooldown"
-            else:
-                self._sending = False
+            self._load.drain()
         elif name == "cancel":
-            self._hold = False
-            self._sending = False
-            self._running = True
             self._cancel()
             while self._finished:
                 self._fold(self._finished.popleft())
             self._check_done()
         elif name == "stop":
             self._alive = False
-
-
-def _connector(
-    target: dict[str, object], place: tuple[int, tuple[object, ...]]
-) -> Callable[[], Connection]:
-    """What opens a connection to the server."""
-    if not target.get("tls"):
-        return functools.partial(Connection, *place)
-    from . import tls
-
-    context = tls.context(bool(target.get("verify", True)))
-    return functools.partial(tls.TlsConnection, *place, context, str(target["host"]))
-
-
-def _head(target: dict[str, object], route: str) -> bytes:
-    """The request's head up to the value of its content-length."""
-    base = str(target.get("base_path") or "").rstrip("/")
-    path = PATHS[route]
-    if base.endswith("/v1") and path.startswith("/v1"):
-        path = path[3:]
-    lines = [
-        "POST %s%s HTTP/1.1" % (base, path),
-        "host: %s" % target["authority"],
-        "content-type: application/json",
-        "accept: text/event-stream, application/json",
-        "accept-encoding: identity",
-        "user-agent: gpuroom",
-    ]
-    headers = target.get("headers") or {}
-    assert isinstance(headers, dict)
-    lines.extend("%s: %s" % item for item in headers.items())
-    lines.append("content-length: ")
-    return "\r\n".join(lines).encode()
 
 
 def _words(error: Exception) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import ClassVar
 
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from backends.model import HostSnapshot, Severity
-from screens.base import HubScreen
+from backends.model import HostSnapshot, LinkState, Severity
+from screens.filtering import FilteringScreen
 from tui import filters
 from tui import format as fmt
 from tui.bindings import bindings
@@ -26,6 +26,7 @@ from tui.widgets.gpu_rows import (
 )
 from tui.widgets.host_state import host_glyph, host_word, trouble
 from tui.widgets.row_list import RowList
+from tui.widgets.rows_view import RowsView
 
 SORTS = ("room", "state", "power", "utilization", "temperature")
 
@@ -53,8 +54,39 @@ class HostList(RowList):
         """Draw; the one call a frame."""
         self.now_s = now_s
         self._labels = labels
-        self._snapshots = {s.host: s for s in sorted(snapshots, key=self._order)}
+        chosen = [s for s in snapshots if self._fits(s)]
+        self._snapshots = {s.host: s for s in sorted(chosen, key=self._order)}
         self.redraw()
+
+    def _fits(self, snapshot: HostSnapshot) -> bool:
+        if not self.filter:
+            return True
+        totals = totals_of(snapshot.gpus)
+        numbers = {
+            "power": totals.power_w,
+            "util": totals.utilization_pct,
+            "temp": totals.hottest_c,
+            "gpus": float(totals.count),
+        }
+        words = [snapshot.host, self._labels.get(snapshot.host, "")]
+        words += [host_word(snapshot, self.now_s)[0], *(v.word for v in snapshot.verdicts)]
+        words += {gpu.name for gpu in snapshot.gpus}
+        return self.filter.fits(" ".join(words), numbers)
+
+    def empty_text(self) -> str:
+        """Nothing fits."""
+        return "no host fits the filter; / changes it"
+
+    def foot_row(self, width: int) -> Row:
+        """Sums over the hosts shown."""
+        snapshots = list(self._snapshots.values())
+        totals = totals_of([gpu for snapshot in snapshots for gpu in snapshot.gpus])
+        live = sum(s.link.state is LinkState.LIVE for s in snapshots)
+        line = Line().add(f"  {live} of {len(snapshots)} hosts live", "strong")
+        line.add(f"  {totals.answering} of {totals.count} GPUs answer  ", "dim")
+        line.add(fmt.watts(totals.power_w), "strong").add(f" of {fmt.watts(totals.cap_w)}", "dim")
+        line.add("  util ", "dim").add(fmt.percent(totals.utilization_pct), "strong")
+        return line.row(width, "bar-row")
 
     def _order(self, snapshot: HostSnapshot) -> tuple[bool, float]:
         totals = totals_of(snapshot.gpus)
@@ -124,11 +156,26 @@ class HostList(RowList):
         return line.row(width, "cursor-row" if current else "text")
 
 
-class FleetScreen(HubScreen):
+class OneRow(RowsView):
+    """One line that is made anew with each frame."""
+
+    DEFAULT_CSS = "OneRow { height: 1; }"
+
+    def __init__(self, look: Look, make: Callable[[int], Row]) -> None:
+        super().__init__(look)
+        self._make = make
+
+    def rows_for(self, width: int, height: int) -> Sequence[Row]:
+        """The row."""
+        return [self._make(width)]
+
+
+class FleetScreen(FilteringScreen):
     """See the module."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("fleet")
     AREAS = ("fleet", "nav")
+    HINT = "label, host, state, !not, power>3000, temp>80, gpus=8"
     ABOUT = (
         "Every host of the room on a line: link, worst verdict, power of all its GPUs against "
         "their caps, and one character a GPU: its height is power against the cap, its colour "
@@ -140,14 +187,25 @@ class FleetScreen(HubScreen):
         super().__init__(shell)
         self.list = HostList(shell.look)
         self.list.cursor_key = shell.current
+        self.foot = OneRow(shell.look, self.list.foot_row)
 
     def crumbs(self) -> Sequence[str]:
         """All hosts."""
-        return ("fleet",)
+        return ("fleet", self.filter_text) if self.filter_text else ("fleet",)
 
     def compose_body(self) -> Sequence[Widget]:
-        """The list."""
-        return (self.list,)
+        """The list and its sums."""
+        return (self.list, self.foot, self.filter_box)
+
+    @property
+    def filtered(self) -> Widget:
+        """The hosts."""
+        return self.list
+
+    def apply_filter(self, text: str) -> None:
+        """Show only the hosts that fit."""
+        self.list.filter = filters.parse(text)
+        self.show_body(self.shell.clock.monotonic_s())
 
     def show_body(self, now_s: float) -> None:
         """The newest."""
@@ -158,6 +216,7 @@ class FleetScreen(HubScreen):
             words = [*(("PROD",) if config.production else ()), *config.labels]
             labels[name] = " ".join(words)
         self.list.show([shell.snapshot(name) for name in shell.names], labels, now_s)
+        self.foot.redraw()
 
     def on_row_list_opened(self, message: RowList.Opened) -> None:
         """Open the room of a host."""

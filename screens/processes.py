@@ -9,8 +9,9 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from backends.model import GpuProcess, HostSnapshot
-from screens.base import HubScreen
 from screens.detail import Detail
+from screens.filtering import FilteringScreen
+from tui import filters
 from tui import format as fmt
 from tui.bindings import bindings
 from tui.rows import Line, Row
@@ -34,6 +35,7 @@ class ProcessList(RowList):
     def __init__(self, look: Look) -> None:
         super().__init__(look)
         self.sort = "memory"
+        self.filter = filters.Filter()
         self._indices: dict[str, int] = {}
         self._processes: dict[Hashable, GpuProcess] = {}
         self.note = ""
@@ -41,12 +43,26 @@ class ProcessList(RowList):
     def show(self, snapshot: HostSnapshot, only_uuid: str | None) -> None:
         """Draw; the one call a frame."""
         self._indices = {gpu.uuid: gpu.index for gpu in snapshot.gpus}
-        chosen = [p for p in snapshot.processes if only_uuid is None or only_uuid in p.memory_bytes]
+        chosen = [
+            process
+            for process in snapshot.processes
+            if (only_uuid is None or only_uuid in process.memory_bytes) and self._fits(process)
+        ]
         self._processes = {
             (p.pid, p.start_ticks): p for p in sorted(chosen, key=lambda p: self._order(p))
         }
         self.note = next((note for note in snapshot.notes if "process" in note.lower()), "")
         self.redraw()
+
+    def _fits(self, process: GpuProcess) -> bool:
+        held = total_bytes(process)
+        numbers = {
+            "pid": process.pid,
+            "cpu": process.cpu_pct,
+            "mem": None if held is None else held / 2**30,
+        }
+        words = (process.user, process.model, process.container, process.command, process.pid)
+        return self.filter.fits(" ".join(str(word) for word in words if word), numbers)
 
     def _order(self, process: GpuProcess) -> tuple[bool, float | str]:
         match self.sort:
@@ -76,6 +92,8 @@ class ProcessList(RowList):
 
     def empty_text(self) -> str:
         """Why there is none, where that is known."""
+        if self.filter:
+            return "no process fits the filter; / changes it"
         return self.note or "no process holds a GPU"
 
     def head_rows(self, width: int) -> list[Row]:
@@ -125,11 +143,12 @@ def ranges(numbers: Sequence[int]) -> str:
     return ",".join(parts)
 
 
-class ProcessScreen(HubScreen):
+class ProcessScreen(FilteringScreen):
     """Processes of a host, or of one of its GPUs."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("processes")
     AREAS = ("processes", "nav")
+    HINT = "words, !not, mem>1 (GiB), cpu>100, pid=4242"
     ABOUT = (
         "Every process that the driver reports on a GPU. One that is `not visible` runs in "
         "another pid namespace: the driver names it, this host's /proc does not. The lines below "
@@ -148,11 +167,21 @@ class ProcessScreen(HubScreen):
             gpu = self.shell.snapshot().gpu(self.only_uuid)
             if gpu is not None:
                 return (f"GPU {gpu.index}", "processes")
-        return ("processes",)
+        return ("processes", self.filter_text) if self.filter_text else ("processes",)
 
     def compose_body(self) -> Sequence[Widget]:
         """List and detail."""
-        return (self.list, self.detail)
+        return (self.list, self.detail, self.filter_box)
+
+    @property
+    def filtered(self) -> Widget:
+        """The processes."""
+        return self.list
+
+    def apply_filter(self, text: str) -> None:
+        """Show only the processes that fit."""
+        self.list.filter = filters.parse(text)
+        self.show_body(self.shell.clock.monotonic_s())
 
     def show_body(self, now_s: float) -> None:
         """The newest."""

@@ -10,10 +10,9 @@ from textual.binding import BindingType
 from textual.containers import Container
 from textual.events import Resize
 from textual.widget import Widget
-from textual.widgets import Input
 
 from backends.telemetry.history import TOTAL, Window
-from screens.base import HubScreen
+from screens.filtering import FilteringScreen
 from screens.panes import PANES, Pane
 from screens.room_plan import plan_room
 from tui import format as fmt
@@ -32,7 +31,7 @@ from tui.widgets.host_state import ticking
 from tui.widgets.row_list import RowList
 
 
-class RoomScreen(HubScreen):
+class RoomScreen(FilteringScreen):
     """See the module."""
 
     CSS_PATH = Path(__file__).with_suffix(".tcss")
@@ -40,6 +39,7 @@ class RoomScreen(HubScreen):
         "room", "gpus.sort", "gpus.filter", "gpus.window", "gpus.processes"
     )
     AREAS = ("room", "gpus", "nav")
+    HINT = "words, !not, power<200, util>90, temp>80"
     ABOUT = (
         "Each GPU is a line. First comes power against the cap in force: a card at 100 % "
         "utilisation that draws a sixth of its cap is waiting, not working. Then utilisation, "
@@ -60,9 +60,7 @@ class RoomScreen(HubScreen):
 
     def compose_body(self) -> Sequence[Widget]:
         """GPUs, chart, panes, and the filter's input while it is open."""
-        filter_input = Input(id="filter", placeholder="words, !not, power<200, util>90, temp>80")
-        filter_input.cursor_blink = False
-        return (self.grid, self.chart, Container(*self.panes, id="panes"), filter_input)
+        return (self.grid, self.chart, Container(*self.panes, id="panes"), self.filter_box)
 
     def show_body(self, now_s: float) -> None:
         """The newest of the host looked at."""
@@ -198,40 +196,20 @@ class RoomScreen(HubScreen):
 
         self.app.push_screen(ProcessScreen(self.shell))
 
-    def action_filter(self) -> None:
-        """Open the filter."""
-        box = self.query_one("#filter", Input)
-        box.add_class("-open")
-        box.value = self.grid.filter_text
-        self.set_focus(box)
+    @property
+    def filtered(self) -> Widget:
+        """The GPUs."""
+        return self.grid
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A slash that is typed into the filter is a slash."""
-        if action == "filter" and isinstance(self.focused, Input):
-            return False
-        return super().check_action(action, parameters)
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while typing."""
-        self.grid.set_filter(event.value)
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep the filter, close the input."""
-        self._close_filter()
-
-    def _close_filter(self) -> None:
-        self.query_one("#filter", Input).remove_class("-open")
-        self.set_focus(self.grid)
+    def apply_filter(self, text: str) -> None:
+        """Show only the GPUs that fit."""
+        self.grid.set_filter(text)
 
     def back(self) -> bool:
-        """What Esc undoes here: the open filter, the filter, the marks. False when nothing is."""
-        box = self.query_one("#filter", Input)
-        if box.has_class("-open"):
-            box.value = ""
-            self._close_filter()
-        elif self.grid.filter_text:
-            self.grid.set_filter("")
-        elif self.grid.marked:
+        """What Esc undoes here: the filter, the marks, being elsewhere. False when nothing is."""
+        if super().back():
+            return True
+        if self.grid.marked:
             self.grid.marked = frozenset()
             self.grid.refresh_items()
         elif self.focused is not self.grid:

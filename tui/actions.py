@@ -96,6 +96,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("gpu.next", "n,right", "next", "next GPU", "The next GPU of the host.", 20),
     Action("gpu.previous", "N,left", "previous", "previous GPU", "The previous GPU of the host."),
     Action("processes.sort", "o", "sort", "sort", "Sort by the next column.", 20),
+    Action("processes.filter", "slash", "filter", "filter", "Show processes that fit: a user, a model, mem>1.", 10, typing_follows=True),
+    Action("fleet.filter", "slash", "filter", "filter", "Show hosts that fit: a label, a state, power>3000.", 10, typing_follows=True),
     Action("fleet.sort", "o", "sort", "sort", "Sort by the next column.", 20),
     Action("dialog.cancel", "escape", "cancel", "cancel", "Answer no.", 1),
     Action("input.submit", "enter", "submit", "keep", "Keep the filter and go back to the list.", 1),

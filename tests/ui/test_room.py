@@ -82,6 +82,17 @@ async def test_an_absent_value_is_never_a_number() -> None:
     assert "%" not in line.split("560/")[1].split("41%")[0]
 
 
+async def test_unified_memory_is_called_so() -> None:
+    card = gpu(0, memory_used_bytes=None, memory_total_bytes=None)
+    reason = "unified memory: the GPU shares the host's"
+    shared = replace(card, absent={**card.absent, "memory_total_bytes": reason})
+    app = make_app(make_hub(gpus=[shared]))
+    async with app.run_test(size=SIZE) as pilot:
+        await ready(pilot)
+        line = next(line for line in screen_text(app).splitlines() if "560/600W" in line)
+    assert "unified" in line
+
+
 async def test_keys_move_the_cursor_and_enter_opens_the_gpu() -> None:
     app = make_app(make_hub())
     async with app.run_test(size=SIZE) as pilot:
@@ -445,6 +456,45 @@ async def test_the_fleet_opens_a_host() -> None:
         await drawn(pilot)
         assert isinstance(app.screen, RoomScreen)
         assert app.shell.current == "gpu02"
+
+
+async def test_the_fleet_is_filtered_by_label_and_by_number() -> None:
+    app = make_app(make_hub())
+    async with app.run_test(size=SIZE) as pilot:
+        await ready(pilot)
+        await pilot.press("f", "slash", *"rtx6000", "enter")
+        await drawn(pilot)
+        text = screen_text(app)
+        assert "0 of 1 hosts live" in text
+        assert "refused" not in "".join(text.splitlines()[1:])
+        await pilot.press("escape")
+        await drawn(pilot)
+        assert isinstance(app.screen, FleetScreen)
+        assert "1 of 3 hosts live" in screen_text(app)
+        await pilot.press("slash", *"power", "greater_than_sign", *"2500")
+        await drawn(pilot)
+        assert "1 of 1 hosts live" in screen_text(app)
+        await pilot.press("escape", "escape")
+        await drawn(pilot)
+        assert isinstance(app.screen, RoomScreen)
+
+
+async def test_processes_are_filtered_and_sorted() -> None:
+    app = make_app(make_hub())
+    async with app.run_test(size=SIZE) as pilot:
+        await ready(pilot)
+        await pilot.press("P")
+        await drawn(pilot)
+        assert "not visible from here" in screen_text(app)
+        await pilot.press("slash", *"glm", "enter")
+        await drawn(pilot)
+        assert "not visible from here" not in screen_text(app)
+        await pilot.press("escape", "o", "o", "o")
+        await drawn(pilot)
+        lines = screen_text(app).splitlines()
+        assert lines.index(next(line for line in lines if " 991 " in line)) < lines.index(
+            next(line for line in lines if " 4242 " in line and "infer" in line)
+        )
 
 
 async def test_goto_finds_a_host_and_a_command() -> None:

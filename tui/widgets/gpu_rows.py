@@ -243,7 +243,9 @@ def _memory(item: GpuItem) -> Cell:
     readings = item.gpu.readings
     used, total = readings.memory_used_bytes, readings.memory_total_bytes
     if used is None and total is None:
-        return fmt.ABSENT, "faint"
+        # The one reason that fits the column: there is no memory of its own to speak of.
+        unified = "unified" in item.gpu.absent.get("memory_total_bytes", "")
+        return ("unified", "info") if unified else (fmt.ABSENT, "faint")
     return f"{fmt.gibibytes(used)}/{fmt.gibibytes(total)}G", "text"
 
 

@@ -16,14 +16,8 @@ from tui.bindings import bindings
 from tui.rows import Line, Row
 from tui.shell import Shell
 from tui.themes import Look
-from tui.widgets.gpu_rows import (
-    SEVERITY_TOKENS,
-    bar,
-    items_of,
-    share_of,
-    stale_for,
-    totals_of,
-)
+from tui.widgets.gpu_items import SEVERITY_TOKENS, items_of, share_of, stale_for, totals_of
+from tui.widgets.gpu_rows import bar
 from tui.widgets.host_state import host_glyph, host_word, trouble
 from tui.widgets.row_list import RowList
 from tui.widgets.rows_view import RowsView

@@ -20,7 +20,7 @@ from tui.bindings import bindings
 from tui.rows import Row, fit_row
 from tui.shell import Shell
 from tui.themes import Look
-from tui.widgets.gpu_rows import items_of
+from tui.widgets.gpu_items import items_of
 from tui.widgets.history_chart import (
     Curve,
     HistoryChart,

@@ -16,7 +16,8 @@ from backends.model import (
 from tui import format as fmt
 from tui.glyphs import Glyphs
 from tui.rows import Line, Row
-from tui.widgets.gpu_rows import HELD_NAMES, REASON_NAMES, GpuItem, program_name, state_text
+from tui.widgets.gpu_columns import HELD_NAMES, REASON_NAMES, state_text
+from tui.widgets.gpu_items import GpuItem, program_name
 from tui.widgets.host_state import wrap
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (

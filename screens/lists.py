@@ -9,7 +9,7 @@ from backends.model import Alert, Severity
 from tui import format as fmt
 from tui.rows import Line, Row
 from tui.themes import Look
-from tui.widgets.gpu_rows import SEVERITY_TOKENS
+from tui.widgets.gpu_items import SEVERITY_TOKENS
 from tui.widgets.row_list import RowList
 
 SEVERITY_WORDS = {

@@ -17,7 +17,7 @@ from tui.bindings import bindings
 from tui.rows import Line, Row
 from tui.shell import Shell
 from tui.themes import Look
-from tui.widgets.gpu_rows import program_name
+from tui.widgets.gpu_items import program_name
 from tui.widgets.row_list import RowList
 
 SORTS = ("memory", "gpu", "cpu", "pid", "user")

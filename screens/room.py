@@ -19,7 +19,7 @@ from tui import format as fmt
 from tui.bindings import bindings
 from tui.shell import Shell
 from tui.widgets.gpu_grid import SORTS, GpuGrid
-from tui.widgets.gpu_rows import totals_of
+from tui.widgets.gpu_items import totals_of
 from tui.widgets.history_chart import (
     Curve,
     HistoryChart,

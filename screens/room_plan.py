@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tui.widgets.gpu_columns import plan_grid
 from tui.widgets.gpu_grid import FRAME_ROWS
-from tui.widgets.gpu_rows import plan_grid
 
 MIN_CHART_ROWS = 4
 SPARE_ROWS = 2

@@ -13,14 +13,9 @@ from tui.glyphs import ASCII, UNICODE, ascii_only
 from tui.rows import Line, Row, changes, fit_row
 from tui.themes import THEME_NAMES, choose, palette
 from tui.widgets.braille import curve, sparkline
-from tui.widgets.gpu_rows import (
-    fit_columns,
-    gpu_spans,
-    held_text,
-    items_of,
-    plan_grid,
-    totals_of,
-)
+from tui.widgets.gpu_columns import fit_columns, held_text, plan_grid
+from tui.widgets.gpu_items import items_of, totals_of
+from tui.widgets.gpu_rows import gpu_spans
 from tui.widgets.host_state import wrap
 
 NOW_S = 10_000.0

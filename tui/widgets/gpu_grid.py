@@ -13,22 +13,14 @@ from tui import format as fmt
 from tui.bindings import bindings
 from tui.rows import Line, Row, Span
 from tui.themes import Look
+from tui.widgets.gpu_columns import HEAT_CELL, GridPlan, plan_grid, state_text, useless_columns
+from tui.widgets.gpu_items import GpuItem, items_of, share_of, short_name, totals_of
 from tui.widgets.gpu_rows import (
-    HEAT_CELL,
-    GpuItem,
-    GridPlan,
     gpu_spans,
     head_spans,
     heat_spans,
     host_row,
-    items_of,
-    plan_grid,
-    share_of,
-    short_name,
-    state_text,
-    totals_of,
     totals_row,
-    useless_columns,
     verdict_row,
 )
 from tui.widgets.host_state import notice_rows, trouble

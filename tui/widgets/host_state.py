@@ -6,7 +6,7 @@ from backends.model import DriverState, HostSnapshot, LinkState
 from tui import format as fmt
 from tui.glyphs import Glyphs
 from tui.rows import Line, Row, Span, text_row
-from tui.widgets.gpu_rows import stale_for
+from tui.widgets.gpu_items import stale_for
 
 LINK_WORDS = {
     LinkState.IDLE: "not connected",

@@ -17,6 +17,9 @@ until = 2027-03-31
 [expected]
 "gpu.count" = "8"
 ```
+
+`use = "dedicated"`, `"shared"` or `"vm_passthrough"` at the top says what the host is for: some
+rules depend on it (mitigations, heap zeroing, ACS, IOMMU).
 """
 
 from __future__ import annotations
@@ -36,6 +39,9 @@ from backends.tuning.catalogue import Entry, entries
 from backends.tuning.findings import Finding, Judgement, Severity, Verdict
 from backends.tuning.fixes import Fix, Write, manual
 from backends.tuning.rules.base import Applies, Judgements, Rule, Scene, passed, unknown
+
+Use = Literal["any", "dedicated", "shared", "vm_passthrough"]
+"""What the host is for: one trusted tenant, several that are not, or handing cards to machines."""
 
 
 class CustomFix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,6 +83,7 @@ class Custom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checks: list[CustomCheck] = []
     waivers: list[Waiver] = []
     expected: dict[str, str] = {}
+    use: Use = "any"
 
 
 def parse(text: str, path: Path | None = None) -> Custom:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from backends.tuning import causes, context, states
 from backends.tuning.catalogue import Entry, entries
 from backends.tuning.context import Kind
-from backends.tuning.custom import CustomCheck, Waiver, custom_entry, custom_rule, waive
+from backends.tuning.custom import CustomCheck, Use, Waiver, custom_entry, custom_rule, waive
 from backends.tuning.facts import FactsDocument, Vantage
 from backends.tuning.findings import Columns, Finding, Judgement, Verdict, worst
 from backends.tuning.fixes import Target
@@ -31,6 +31,7 @@ class Options:
         expected: Values set by the operator, by check id.
         today: ISO date, against which waivers run out; empty means that none is in force.
         only: Ids to judge; all when empty.
+        use: What the host is for; some rules depend on it.
     """
 
     profile: Profile = field(default_factory=load)
@@ -40,6 +41,7 @@ class Options:
     expected: Mapping[str, str] = field(default_factory=dict)
     today: str = ""
     only: frozenset[str] = frozenset()
+    use: Use = "any"
 
 
 def evaluate(document: FactsDocument, options: Options | None = None) -> list[Finding]:
@@ -54,6 +56,8 @@ def evaluate(document: FactsDocument, options: Options | None = None) -> list[Fi
     tables = {v: FactTable(f for f in facts if f.vantage is v) for v in seen}
     views = {vantage: View(table, vantage) for vantage, table in tables.items()}
     contexts = {vantage: context.build(view) for vantage, view in views.items()}
+    if options.use == "vm_passthrough":
+        contexts = {v: replace(ctx, vm_host=True) for v, ctx in contexts.items()}
     catalogue = dict(entries())
     rules = list(all_rules())
     for check in options.checks:
@@ -67,7 +71,9 @@ def evaluate(document: FactsDocument, options: Options | None = None) -> list[Fi
         judged: list[tuple[Vantage, list[Finding]]] = []
         for vantage, view in views.items():
             other = views.get(Vantage.GUEST if vantage is Vantage.HOST else Vantage.HOST)
-            scene = Scene(view, contexts[vantage], options.profile, other, options.expected)
+            scene = Scene(
+                view, contexts[vantage], options.profile, other, options.expected, options.use
+            )
             found = _judge(rule, catalogue[rule.id], scene)
             if not options.only_touched or any(finding.touched for finding in found):
                 judged.append((vantage, found))
@@ -183,6 +189,8 @@ def _columns(
 
 
 def _fix_text(entry: Entry, judgement: Judgement) -> str:
+    if judgement.verdict is Verdict.PASS:
+        return ""  # A trial may go with it; there is nothing to put right.
     if judgement.fix is not None:
         return judgement.fix.summary
     if judgement.verdict in (Verdict.FAIL, Verdict.WARN):

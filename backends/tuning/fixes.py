@@ -5,8 +5,10 @@ Nothing here touches a host. A fix is shown, confirmed, applied and verified els
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Final, TypeAlias
 
 
@@ -106,6 +108,7 @@ class Fix:
 SYSCTL_FILE: Final = "/etc/sysctl.d/90-gpuroom.conf"
 TMPFILES_FILE: Final = "/etc/tmpfiles.d/gpuroom.conf"
 MODPROBE_FILE: Final = "/etc/modprobe.d/gpuroom.conf"
+UDEV_FILE: Final = "/etc/udev/rules.d/90-gpuroom.rules"
 UNIT_FILE: Final = "/etc/systemd/system/gpuroom-tune.service"
 
 
@@ -167,19 +170,32 @@ def module_option(module: str, option: str, *, summary: str) -> Fix:
     )
 
 
+def at_boot(*argv: str) -> EditFile:
+    """Run an argument vector at every boot, from our own oneshot unit."""
+    return EditFile(UNIT_FILE, "tune_unit", (("exec", shlex.join(argv)),))
+
+
+def udev(kernel: str, subsystem: str, attribute: str, value: str) -> EditFile:
+    """Write an attribute whenever the device appears; it cannot verify, so only for plain ones."""
+    return EditFile(UDEV_FILE, "udev", ((f"{subsystem}:{kernel}", f"{attribute}={value}"),))
+
+
 def commands(
     *argvs: tuple[str, ...],
     summary: str,
     undo: str = "",
+    undo_argvs: tuple[tuple[str, ...], ...] = (),
     risk: Risk = Risk.LOW,
     restarts: str = "",
     target: Target = Target.HOST,
     persistent: tuple[Step, ...] = (),
 ) -> Fix:
-    """Run argument vectors."""
+    """Run argument vectors, each with the one that takes it back where there is one."""
+    pairs = zip_longest(argvs, undo_argvs[: len(argvs)], fillvalue=())
+    undo = undo or "; ".join(shlex.join(argv) for argv in undo_argvs)
     return Fix(
         summary,
-        runtime=tuple(Command(argv) for argv in argvs),
+        runtime=tuple(Command(argv, back) for argv, back in pairs),
         persistent=persistent,
         risk=risk,
         restarts=restarts,

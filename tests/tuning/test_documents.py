@@ -10,7 +10,7 @@ import pytest
 from backends.errors import ConfigError
 from backends.tuning import report
 from backends.tuning.compare import compare
-from backends.tuning.custom import parse
+from backends.tuning.custom import Use, parse
 from backends.tuning.engine import Options, evaluate
 from backends.tuning.facts import (
     Fact,
@@ -315,3 +315,20 @@ def test_probes_are_read_only_and_unique() -> None:
         elif probe.kind in (ProbeKind.FILE, ProbeKind.GLOB, ProbeKind.BYTES, ProbeKind.LISTING):
             assert probe.target.startswith("/")
     assert len(probes_for(Vantage.GUEST)) < len(PROBES)
+
+
+def test_what_a_host_is_for_decides_some_rules() -> None:
+    off = document(CASES["kernel.mitigations"].bad)
+    acs = document({"pci/0000:00:01.1/acs_control": "SrcValid+ ReqRedir+ CmpltRedir+"})
+
+    def verdict(facts: FactsDocument, rule: str, use: Use) -> str:
+        found = evaluate(facts, Options(only=frozenset({rule}), use=use))
+        return found[0].verdict.value
+
+    assert verdict(off, "kernel.mitigations", "any") == "WARN"
+    assert verdict(off, "kernel.mitigations", "shared") == "FAIL"
+    assert verdict(acs, "pcie.acs", "dedicated") == "WARN"
+    assert verdict(acs, "pcie.acs", "vm_passthrough") == "PASS"
+    assert parse('use = "shared"\n').use == "shared"
+    with pytest.raises(ConfigError):
+        parse('use = "everything"\n')

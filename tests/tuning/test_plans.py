@@ -193,12 +193,42 @@ def test_units_escape_what_systemd_would_expand() -> None:
     text = dropins.unit("x", [("/usr/bin/env", "a b", "100%", "$HOME", 'say "x"')])
     assert 'ExecStart=/usr/bin/env "a b" 100%% $$HOME "say \\"x\\""' in text
     with pytest.raises(PlanError):
-        dropins.unit("x", [("setpci", "-s")])
+        dropins.unit("x", [("set pci", "-s")])
     with pytest.raises(PlanError):
         dropins.unit("x", [("/bin/true", "a\nExecStart=/bin/sh")])
     made = dropins.uvm_unit(proxmox=True)
     assert "Before=pve-guests.service" in made
     assert "ExecStart=/usr/bin/test -c /dev/nvidia-uvm" in made
+
+
+def test_our_unit_gathers_commands_and_replaces_what_is_set_again() -> None:
+    once = dropins.tune_unit("", ["setpci -s 06:00.0 CAP_EXP+8.w=5000:7000"])
+    more = dropins.tune_unit(once, ["nvidia-smi -i 0 -pl 500"])
+    again = dropins.tune_unit(more, ["setpci -s 06:00.0 CAP_EXP+8.w=2000:7000"])
+    commands = [line for line in again.split("\n") if line.startswith("ExecStart=")]
+    assert commands == [
+        "ExecStart=nvidia-smi -i 0 -pl 500",
+        "ExecStart=setpci -s 06:00.0 CAP_EXP+8.w=2000:7000",
+    ]
+    assert dropins.tune_unit(again, ["nvidia-smi -i 0 -pl 500"]) == again
+    assert "-pl 500" not in dropins.tune_unit(again, ["nvidia-smi -i 0 -pl 600"])
+    with pytest.raises(PlanError):
+        dropins.tune_unit("[Unit]\nDescription=theirs\n", ["/bin/true"])
+
+
+def test_udev_rules_hold_one_line_an_attribute() -> None:
+    once = dropins.udev("", [("pci:0000:06:00.0", "power/control=on")])
+    assert (
+        'ACTION=="add", SUBSYSTEM=="pci", KERNEL=="0000:06:00.0", ATTR{power/control}="on"' in once
+    )
+    assert dropins.udev(once, [("pci:0000:06:00.0", "power/control=on")]) == once
+    for device, setting in (
+        ("pci:a b", "x=1"),
+        ('pci:0"', "x=1"),
+        ("pci:0", 'x=1", RUN+="/bin/sh'),
+    ):
+        with pytest.raises(PlanError):
+            dropins.udev("", [(device, setting)])
 
 
 OLD_TEXTS = {

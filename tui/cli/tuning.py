@@ -205,6 +205,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         checks=custom.checks,
         waivers=custom.waivers,
         expected=custom.expected,
+        use=custom.use,
         today=datetime.datetime.now(datetime.UTC).date().isoformat(),
     )
 

@@ -39,6 +39,10 @@ def plan(planner: str, old: str, arguments: tuple[tuple[str, str], ...], loader:
         return dropins.tmpfiles(old, arguments)
     if planner == "modprobe":
         return dropins.modprobe(old, arguments)
+    if planner == "udev":
+        return dropins.udev(old, arguments)
+    if planner == "tune_unit":
+        return dropins.tune_unit(old, [quoted for kind, quoted in arguments if kind == "exec"])
     if planner == "uvm_unit":
         return dropins.uvm_unit(proxmox=loader == "proxmox-boot-tool" or "pve" in old)
     if planner == "lxc_devn":

@@ -7,6 +7,7 @@ a setting; the same setting again replaces its line, so doing it twice changes n
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,6 +18,8 @@ _NAME: Final = re.compile(r"[a-z][\w.-]{0,120}")
 _VALUE: Final = re.compile(r"[\w.,:/ +-]{1,200}")
 _PATH: Final = re.compile(r"/(?:sys|proc/sys)/[\w./:*-]{1,200}")
 _MODULE: Final = re.compile(r"[a-z][\w-]{0,60}")
+_DEVICE: Final = re.compile(r"[\w.:*-]{1,60}")
+_ATTRIBUTE: Final = re.compile(r"[\w/]{1,60}")
 _OPTION: Final = re.compile(r"[A-Za-z][\w.-]{0,60}=[\w.,:-]{1,100}")
 
 
@@ -101,6 +104,81 @@ def unit(
     return "\n".join(lines)
 
 
+def tune_unit(old: str, argvs: Sequence[str]) -> str:
+    """Our oneshot unit with these commands besides the ones it has.
+
+    A command for the same device and register replaces its earlier form.
+
+    Args:
+        old: The unit's text now, empty when there is none.
+        argvs: Argument vectors, each quoted as `shlex.join` does.
+
+    Raises:
+        PlanError: The old text is not our unit, or a command cannot be written in one.
+    """
+    if old.strip() and "# Written by gpuroom." not in old:
+        raise PlanError("the unit is not ours", old[:80], "rename it first")
+    kept = [
+        line.removeprefix("ExecStart=") for line in old.split("\n") if line.startswith("ExecStart=")
+    ]
+    for quoted in argvs:
+        try:
+            argv = shlex.split(quoted)
+        except ValueError as error:
+            raise PlanError(f"{quoted[:60]!r} is no command") from error
+        line = _exec(argv)
+        if line not in kept:
+            kept = [k for k in kept if _sets(k) != _sets(line)]
+            kept.append(line)
+    lines = [
+        "# Written by gpuroom.",
+        "[Unit]",
+        "Description=Settings that a boot resets",
+        "After=nvidia-persistenced.service",
+        "Before=pve-guests.service docker.service",
+        "",
+        "[Service]",
+        "Type=oneshot",
+        "RemainAfterExit=yes",
+        *(f"ExecStart={line}" for line in kept),
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _sets(line: str) -> str:
+    """What a command sets, without the value: everything before `=`, or before the last word."""
+    head, equals, _ = line.partition("=")
+    return head if equals else line.rpartition(" ")[0] or line
+
+
+def udev(old: str, settings: Sequence[tuple[str, str]]) -> str:
+    """`/etc/udev/rules.d/90-gpuroom.rules` that writes attributes when a device appears.
+
+    Args:
+        old: The file's text now.
+        settings: (`SUBSYSTEM:KERNEL`, `ATTRIBUTE=VALUE`) pairs.
+
+    Raises:
+        PlanError: A name or value that does not belong there.
+    """
+    lines = _lines(old)
+    for device, setting in settings:
+        subsystem, _, kernel = device.partition(":")
+        attribute, _, value = setting.partition("=")
+        _need(_MODULE, subsystem, "subsystem")
+        _need(_DEVICE, kernel, "device")
+        _need(_ATTRIBUTE, attribute, "attribute")
+        _need(_VALUE, value, "value")
+        match = f'ACTION=="add", SUBSYSTEM=="{subsystem}", KERNEL=="{kernel}", ATTR{{{attribute}}}='
+        lines = [line for line in lines if not line.startswith(match)]
+        lines.append(f'{match}"{value}"')
+    return _join(lines)
+
+
 def uvm_unit(*, proxmox: bool) -> str:
     """The unit that makes /dev/nvidia-uvm before containers start."""
     return unit(
@@ -113,8 +191,8 @@ def uvm_unit(*, proxmox: bool) -> str:
 
 
 def _exec(argv: Sequence[str]) -> str:
-    if not argv or not argv[0].startswith("/"):
-        raise PlanError(f"a unit needs an absolute path, not {argv[:1]}")
+    if not argv or not re.fullmatch(r"(?:/[\w./-]+|[\w.-]+)", argv[0]):
+        raise PlanError(f"{' '.join(argv)[:60]!r} does not begin with a program")
     return " ".join(_word(word) for word in argv)
 
 

@@ -24,6 +24,7 @@ class Scene:
         profile: Thresholds that are ours.
         other: The other vantage's facts: the hypervisor's for a guest, the guest's for a host.
         expected: Values the operator set (`gpu.count = 8`), by check id.
+        use: What the host is for: any, dedicated, shared or vm_passthrough.
     """
 
     view: View
@@ -31,6 +32,7 @@ class Scene:
     profile: Profile
     other: View | None = None
     expected: Mapping[str, str] = field(default_factory=dict)
+    use: str = "any"
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:

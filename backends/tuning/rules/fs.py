@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
-from backends.tuning.fixes import Fix, manual, sysfs
+from backends.tuning.fixes import Fix, manual, sysfs, udev
 from backends.tuning.rules.base import (
     Judgements,
     Scene,
@@ -110,7 +111,9 @@ def readahead(scene: Scene) -> Judgements:
         if wanted is None and not WHOLE_DISK.match(name):
             continue
         value = reading.integer
-        fix = sysfs((reading.fact.key,), "4096", summary=f"read-ahead of {name} to 4096 KiB")
+        now = sysfs((reading.fact.key,), "4096", summary=f"read-ahead of {name} to 4096 KiB")
+        lasting = (udev(name, "block", "queue/read_ahead_kb", "4096"),)
+        fix = replace(now, persistent=lasting if "/sys/block/" in reading.fact.key else ())
         if value is None or not 0 <= value <= 1 << 22:
             yield unknown("not read", name)
         elif value >= least:

@@ -8,7 +8,7 @@ from typing import Final
 from backends.tuning import numbers
 from backends.tuning.context import Gpu, Kind
 from backends.tuning.findings import Columns, Judgement
-from backends.tuning.fixes import Command, Fix, Risk, commands, manual, module_option
+from backends.tuning.fixes import Command, Fix, Risk, at_boot, commands, manual, module_option
 from backends.tuning.gpus import Generation, at_least
 from backends.tuning.pci_devices import Role
 from backends.tuning.rules.base import (
@@ -297,10 +297,12 @@ def power_limit(scene: Scene) -> Judgements:
 
 
 def _set_power(gpu: Gpu, wanted_w: float, now_w: float) -> Fix:
+    card = ("nvidia-smi", "-i", gpu.id if ":" in gpu.id else gpu.label, "-pl")
     return commands(
-        ("nvidia-smi", "-i", gpu.id if ":" in gpu.id else gpu.label, "-pl", f"{wanted_w:.0f}"),
-        summary=f"power limit of GPU {gpu.label} to {wanted_w:.0f} W (until the driver reloads)",
-        undo=f"nvidia-smi -i {gpu.id} -pl {now_w:.0f}",
+        (*card, f"{wanted_w:.0f}"),
+        summary=f"power limit of GPU {gpu.label} to {wanted_w:.0f} W (a driver reload resets it)",
+        undo_argvs=((*card, f"{now_w:.0f}"),),
+        persistent=(at_boot(*card, f"{wanted_w:.0f}"),),
     )
 
 

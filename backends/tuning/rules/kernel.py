@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from backends.tuning import numbers
 from backends.tuning.context import Kind
 from backends.tuning.findings import Columns
-from backends.tuning.fixes import Fix, Risk, commands, kernel_flags, manual, sysfs
+from backends.tuning.fixes import Fix, Risk, commands, kernel_flags, manual, sysfs, udev
 from backends.tuning.pci_devices import Role
 from backends.tuning.plans.cmdline import differences, parse_flags
 from backends.tuning.rules.base import (
@@ -210,7 +211,8 @@ def mitigations(scene: Scene) -> Judgements:
     off = [w for w in words if MITIGATION_OFF.fullmatch(w)]
     if off:
         names = tuple(dict.fromkeys(w.partition("=")[0] for w in off))
-        yield warned(
+        made = failed if scene.use == "shared" else warned
+        yield made(
             f"{' '.join(off)[:160]}: a trade that the owner must accept",
             fix=kernel_flags(remove=names),
         )
@@ -238,7 +240,8 @@ def pcie_port_pm(scene: Scene) -> Judgements:
             yield passed("power/control is on", found[bdf].label)
         elif control == "auto":
             affected = any(re.search(r"RTX PRO|RTX 50", g.name or "") for g in scene.gpus)
-            fix = sysfs((path,), "on", summary=f"keep the port {bdf} awake")
+            now = sysfs((path,), "on", summary=f"keep the port {bdf} awake")
+            fix = replace(now, persistent=(udev(bdf, "pci", "power/control", "on"),))
             if affected:
                 yield warned("power/control is auto", found[bdf].label, fix=fix)
             else:
@@ -401,6 +404,11 @@ def init_on_alloc(scene: Scene) -> Judgements:
         )
     elif wanted:
         yield passed(f"heap zeroing is {state}, as expected")
+    elif state == "on" and scene.use == "dedicated":
+        yield warned(
+            "heap zeroing is on, on a host for one trusted tenant",
+            fix=kernel_flags("init_on_alloc=0"),
+        )
     else:
         yield info(f"heap zeroing is {state}")
 

@@ -6,7 +6,8 @@ import math
 import re
 from typing import Final
 
-from backends.tuning.fixes import Fix, Risk, commands, kernel_flags, manual, sysfs
+from backends.tuning.findings import Judgement, Verdict
+from backends.tuning.fixes import Fix, Risk, at_boot, commands, kernel_flags, manual, sysfs, udev
 from backends.tuning.pci_devices import Device, Role
 from backends.tuning.rules.base import (
     Judgements,
@@ -295,7 +296,11 @@ def mrrs(scene: Scene) -> Judgements:
         elif size < 256:
             yield warned(f"MaxReadReq {size} bytes", device.label, fix=_set_mrrs(device, 512, size))
         else:
-            yield passed(f"MaxReadReq {size} bytes", device.label)
+            # 4096 is a rule for network cards; on a GPU it may be tried, and measured.
+            trial = _set_mrrs(device, 4096, size) if size < 4096 else None
+            yield Judgement(
+                Verdict.PASS, f"MaxReadReq {size} bytes", device.label, trial, experiment=True
+            )
     if bridges and not any(device.role is not Role.BRIDGE for device in devices(scene).values()):
         yield not_applicable("bridges issue no bulk reads")
 
@@ -304,11 +309,13 @@ def _set_mrrs(device: Device, wanted: int, now: int) -> Fix | None:
     if device.role is Role.UNNAMED:
         return None
     field = {size: index for index, size in enumerate(sorted(SIZES))}
-    argv = ("setpci", "-s", device.bdf, f"CAP_EXP+8.w={field[wanted] << 12:04x}:7000")
+    card = ("setpci", "-s", device.bdf)
+    argv = (*card, f"CAP_EXP+8.w={field[wanted] << 12:04x}:7000")
     return commands(
         argv,
-        summary=f"MaxReadReq of {device.bdf} to {wanted} (lost at reset; some ports ignore it)",
-        undo=f"setpci -s {device.bdf} CAP_EXP+8.w={field[now] << 12:04x}:7000",
+        summary=f"MaxReadReq of {device.bdf} to {wanted} (a reset undoes it; some ports ignore it)",
+        undo_argvs=((*card, f"CAP_EXP+8.w={field[now] << 12:04x}:7000"),),
+        persistent=(at_boot(*argv),),
     )
 
 
@@ -329,7 +336,8 @@ def relaxed_ordering(scene: Scene) -> Judgements:
                 fix=commands(
                     ("setpci", "-s", device.bdf, "CAP_EXP+8.w=0010:0010"),
                     summary=f"relaxed ordering on at {device.bdf}",
-                    undo=f"setpci -s {device.bdf} CAP_EXP+8.w=0000:0010",
+                    undo_argvs=(("setpci", "-s", device.bdf, "CAP_EXP+8.w=0000:0010"),),
+                    persistent=(at_boot("setpci", "-s", device.bdf, "CAP_EXP+8.w=0010:0010"),),
                     risk=Risk.MEDIUM,
                 )
                 if device.role is not Role.UNNAMED
@@ -631,6 +639,10 @@ def runtime_pm(scene: Scene) -> Judgements:
                     runtime=(
                         *sysfs((f"{base}/power/control",), "on", summary="").runtime,
                         *sysfs((f"{base}/d3cold_allowed",), "0", summary="").runtime,
+                    ),
+                    persistent=(
+                        udev(id_, "pci", "power/control", "on"),
+                        udev(id_, "pci", "d3cold_allowed", "0"),
                     ),
                 ),
             )

@@ -32,11 +32,11 @@ import msgspec
 
 from backends.bench import planfile
 from backends.bench.endpoint import direct, parse_url
-from backends.bench.metrics import percentile
 from backends.bench.process import LocalGenerator
 from backends.bench.results import RequestRecord, RunResult
 from backends.bench.runner import Run, prepare_run
 from backends.bench.samples import read_records
+from backends.bench.summaries import percentile
 
 TTFT_S, GAP_S, TOKENS = 0.1, 0.02, 100
 REQUESTS_PER_STREAM = {1: 4, 64: 3, 256: 3, 1024: 2}

@@ -9,8 +9,6 @@ import platform
 import secrets
 import socket
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -18,23 +16,20 @@ from typing import Final
 import msgspec
 
 from backends.bench import job as jobs
-from backends.bench import planfile, preflight, servermetrics
-from backends.bench.endpoint import Endpoint, Fetch
+from backends.bench import planfile, servermetrics
+from backends.bench.endpoint import Fetch
 from backends.bench.generator import VERSION
-from backends.bench.generator.lag import MAX_STEP_IDLE_SHARE
 from backends.bench.gpuwindow import GpuSampler, capped, joules_per_token
-from backends.bench.identify import FLUSH, Server, identify
+from backends.bench.identify import FLUSH
+from backends.bench.messages import Rates, client_health, maybe, real, whole
 from backends.bench.metrics import StepMetrics
-from backends.bench.plan import Plan
+from backends.bench.prepared import Prepared, prepare_run
 from backends.bench.process import Generator
-from backends.bench.prompts import Requests, prepare
 from backends.bench.results import (
-    ClientHealth,
     ClientPlace,
     Environment,
     Finding,
     PlanEcho,
-    ReceiveClock,
     RequestRecord,
     RunResult,
     RunStatus,
@@ -42,10 +37,22 @@ from backends.bench.results import (
     StepResult,
     Target,
 )
+from backends.bench.run_events import Event, Listener, Noticed, Progress, StepEnded
 from backends.bench.sink import Sink
-from backends.bench.steps import StepSpec, unroll
 from backends.errors import RoomError
 from backends.text import clean
+
+__all__ = [
+    "Event",
+    "Listener",
+    "Noticed",
+    "Prepared",
+    "Progress",
+    "Run",
+    "StepEnded",
+    "prepare_run",
+    "record_file",
+]
 
 FOREIGN_SHARE: Final = 0.01
 """More of the server's tokens than this from elsewhere is said."""
@@ -53,113 +60,8 @@ SETTLE_S: Final = 0.3
 """What a server gets to bring its counters up to date."""
 SLICE: Final = 400
 """Records decoded before the event loop gets its turn: some 5 ms."""
-LIMITED_SHARE: Final = 0.05
-"""A step is invalid when the client held it back for longer than this part of it."""
-
 _RECORD: Final = msgspec.json.Decoder(RequestRecord)
 _MARK: Final = b'"t":"request"}'
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How a step is going; four times a second.
-
-    Attributes:
-        step: Position among all steps of the run.
-        of: Number of steps.
-        label: The step in words.
-        phase: `prepare`, `warmup`, `measure` or `cooldown`.
-        at_s: Seconds since the run began.
-        output_tokens_per_s: Of the last second; likewise the other rates.
-        ttft_s: Median of those of the last quarter of a second, or None without any.
-        e2e_s: Likewise.
-        limited: Why the client is holding the load back just now, if it is.
-    """
-
-    step: int
-    of: int
-    label: str
-    phase: str
-    at_s: float
-    in_flight: int
-    sent: int
-    succeeded: int
-    failed: int
-    output_tokens: int
-    input_tokens: int
-    output_tokens_per_s: float
-    total_tokens_per_s: float
-    requests_per_s: float
-    ttft_s: float | None
-    e2e_s: float | None
-    limited: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StepEnded:
-    """A step is over, with its figures."""
-
-    result: StepResult
-
-
-@dataclass(frozen=True, slots=True)
-class Noticed:
-    """Something was found out."""
-
-    finding: Finding
-
-
-Event = Progress | StepEnded | Noticed
-Listener = Callable[[Event], None]
-
-
-@dataclass(slots=True)
-class Prepared:
-    """A run that is ready to start: what was found out before it."""
-
-    plan: Plan
-    endpoint: Endpoint
-    server: Server
-    requests: Requests
-    steps: list[StepSpec]
-    findings: list[Finding] = field(default_factory=list)
-
-
-async def prepare_run(
-    plan: Plan,
-    endpoint: Endpoint,
-    fetch: Fetch,
-    *,
-    model: str | None = None,
-    room: preflight.Room | None = None,
-) -> Prepared:
-    """Ask the server what it is, settle the prompts, check the room. Raises RoomError.
-
-    `model` is the name to ask for instead of the server's first; `room` that of the machine that
-    will send the load, this one unless given.
-    """
-    server = await identify(fetch)
-    if model is not None:
-        server = replace(server, model=model)
-    findings: list[Finding] = []
-    path = preflight.ready_path(server)
-    if path is not None:
-        reply = await fetch("GET", path, timeout_s=10.0)
-        if not reply.ok:
-            findings.append(preflight.not_ready(path, reply.status))
-    sampler = servermetrics.Sampler(fetch, time.monotonic)
-    if await sampler.once() is not None:
-        await asyncio.sleep(1.0)
-        await sampler.once()
-    findings.extend(preflight.idle(sampler.readings, sampler.error))
-    steps = unroll(plan)
-    findings.extend(preflight.client_room(room or preflight.local_room(), steps))
-    findings.extend(preflight.fits(plan, server))
-    requests = await prepare(plan, server, fetch)
-    findings.extend(
-        Finding(key="requests", severity=Severity.INFO, text=note) for note in requests.notes
-    )
-    return Prepared(plan, endpoint, server, requests, steps, findings)
 
 
 class Run:
@@ -196,7 +98,7 @@ class Run:
         self._results: list[StepResult] = []
         self._metrics: dict[int, StepMetrics] = {}
         self._states: dict[int, dict[str, float]] = {}
-        self._rates: list[tuple[float, int, int, int]] = []
+        self._rates = Rates()
         self._sampler = servermetrics.Sampler(fetch, time.monotonic)
         self._began_s = 0.0
         self._begin: dict[str, object] = {}
@@ -295,56 +197,23 @@ class Run:
             self._begin = message
             self._began_s = time.monotonic()
         elif kind == "state":
-            number = _int(message.get("step"))
+            number = whole(message.get("step"))
             state = str(message.get("state"))
-            self._states.setdefault(number, {})[state] = _float(message.get("at_s"))
+            self._states.setdefault(number, {})[state] = real(message.get("at_s"))
             if state == "waiting":
                 await self._between_steps(number)
         elif kind == "progress":
-            self._progress(message)
+            step = self._prepared.steps[whole(message.get("step"))]
+            of = len(self._prepared.steps)
+            self._listener(self._rates.progress(message, of, step.label))
         elif kind == "step_end":
             await self._step_end(message)
         elif kind == "end":
             self._end = message
 
-    def _progress(self, message: dict[str, object]) -> None:
-        number = _int(message.get("step"))
-        at_s = _float(message.get("at_s"))
-        output, inputs = _int(message.get("output_tokens")), _int(message.get("input_tokens"))
-        done = _int(message.get("succeeded"))
-        self._rates = [row for row in self._rates if row[0] > at_s - 1.05][-8:]
-        self._rates.append((at_s, output, inputs, done))
-        first = self._rates[0]
-        seconds = max(at_s - first[0], 1e-9)
-        known = len(self._rates) > 1
-        limited = message.get("limited")
-        self._listener(
-            Progress(
-                step=number,
-                of=len(self._prepared.steps),
-                label=self._prepared.steps[number].label,
-                phase=str(message.get("phase")),
-                at_s=at_s,
-                in_flight=_int(message.get("in_flight")),
-                sent=_int(message.get("sent")),
-                succeeded=done,
-                failed=_int(message.get("failed")),
-                output_tokens=output,
-                input_tokens=inputs,
-                output_tokens_per_s=(output - first[1]) / seconds if known else 0.0,
-                total_tokens_per_s=(output + inputs - first[1] - first[2]) / seconds
-                if known
-                else 0.0,
-                requests_per_s=(done - first[3]) / seconds if known else 0.0,
-                ttft_s=_maybe(message.get("ttft_s")),
-                e2e_s=_maybe(message.get("e2e_s")),
-                limited=tuple(map(str, limited)) if isinstance(limited, list) else (),
-            )
-        )
-
     async def _between_steps(self, number: int) -> None:
         """Nothing is in flight: the time to empty caches and to read counters."""
-        self._rates = []
+        self._rates.reset()
         await self._flush_cache()
         if number:
             await asyncio.sleep(self._prepared.plan.pause_s)
@@ -356,16 +225,16 @@ class Run:
         if self._quiet is not None:
             await asyncio.sleep(SETTLE_S)
             self._after = await self._sampler.once()
-        number = _int(message.get("number"))
+        number = whole(message.get("number"))
         result = self._step_result(number, message)
         self._results.append(result)
         self._listener(StepEnded(result))
 
     def _step_result(self, number: int, message: dict[str, object]) -> StepResult:
         step = self._prepared.steps[number]
-        start_s = _float(message.get("start_s"))
-        measure_s = _float(message.get("measure_s"))
-        end_s = _float(message.get("end_s"))
+        start_s = real(message.get("start_s"))
+        measure_s = real(message.get("measure_s"))
+        end_s = real(message.get("end_s"))
         steady = message.get("steady")
         load: dict[str, str | int | float | bool | None] = {
             k: v for k, v in step.load.items() if isinstance(v, str | int | float)
@@ -382,9 +251,9 @@ class Run:
             end_s=end_s,
             warm_up_s=max(0.0, measure_s - start_s),
             warm_up_steady=steady if isinstance(steady, bool) else None,
-            max_in_flight=_int(message.get("max_in_flight")),
+            max_in_flight=whole(message.get("max_in_flight")),
             sampled_streams=self._prepared.plan.sample,
-            client=_client(message, metrics, end_s - start_s),
+            client=client_health(message, metrics, end_s - start_s),
         )
         warmed = self._prepared.plan.warm_up is not None
         if metrics is not None:
@@ -530,7 +399,7 @@ class Run:
             run_id=self.run_id,
             started_utc=started,
             ended_utc=datetime.now(UTC),
-            epoch_unix_s=_maybe(self._begin.get("epoch_unix_s")),
+            epoch_unix_s=maybe(self._begin.get("epoch_unix_s")),
             status=status,
             plan=PlanEcho(
                 name=prepared.plan.name,
@@ -564,7 +433,7 @@ class Run:
             hostname=clean(str(self._begin.get("hostname") or socket.gethostname()), 200),
             python=clean(str(self._begin.get("python") or platform.python_version()), 50),
             generator=VERSION,
-            cpus=_int(room.get("cpus")) or None if isinstance(room, dict) else None,
+            cpus=whole(room.get("cpus")) or None if isinstance(room, dict) else None,
         )
 
     def _with_config(self) -> Environment:
@@ -577,48 +446,3 @@ class Run:
 def record_file(folder: Path, run_id: str) -> Path:
     """Where the records of a run are."""
     return folder / f"{run_id}.jsonl"
-
-
-def _client(
-    message: dict[str, object], metrics: StepMetrics | None, seconds: float
-) -> ClientHealth:
-    reasons = message.get("reasons")
-    limited_s = _float(message.get("limited_s"))
-    lag, late = message.get("receive_lag_s"), message.get("send_late_s")
-    lag = lag if isinstance(lag, list) and len(lag) == 3 else [None] * 3
-    late = late if isinstance(late, list) and len(late) == 3 else [None] * 3
-    clocks = metrics.clocks if metrics is not None else frozenset()
-    wait = message.get("run_queue_wait_s")
-    rss = message.get("max_rss_bytes")
-    return ClientHealth(
-        valid=limited_s <= LIMITED_SHARE * max(seconds, 1e-9)
-        and _float(message.get("idle_share")) <= MAX_STEP_IDLE_SHARE
-        and not message.get("partial"),
-        reasons=tuple(map(str, reasons)) if isinstance(reasons, list) else (),
-        workers=_int(message.get("workers")) or 1,
-        cpu_s=_float(message.get("cpu_s")),
-        cpu_share=_float(message.get("cpu_share")),
-        run_queue_wait_s=_maybe(wait),
-        max_rss_bytes=_int(rss) if rss is not None else None,
-        receive_lag_p50_s=_maybe(lag[0]),
-        receive_lag_p99_s=_maybe(lag[1]),
-        receive_lag_max_s=_maybe(lag[2]),
-        send_late_p50_s=_maybe(late[0]),
-        send_late_p99_s=_maybe(late[1]),
-        send_late_max_s=_maybe(late[2]),
-        limited_s=limited_s,
-        merged_share=metrics.merged_share if metrics is not None else None,
-        clock=ReceiveClock(next(iter(clocks))) if len(clocks) == 1 else ReceiveClock.MIXED,
-    )
-
-
-def _int(value: object) -> int:
-    return int(value) if isinstance(value, int | float) else 0
-
-
-def _float(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _maybe(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None

@@ -114,6 +114,16 @@ def test_llamacpp_ends_without_done() -> None:
     assert (answer.server_ttft_s, answer.server_tpot_s) == (0.02, 0.005)
 
 
+def test_llamacpp_text_that_was_held_back_is_no_token() -> None:
+    answer = read(
+        "llamacpp",
+        {"content": "a", "tokens": [1], "tokens_predicted": 1},
+        {"content": "b", "tokens": [4], "tokens_predicted": 4},
+        {"content": "\ufffd", "tokens": [], "tokens_predicted": 4},
+    )
+    assert (answer.events, answer.totals) == (2, [1, 4])
+
+
 def test_tgi() -> None:
     answer = read(
         "tgi",

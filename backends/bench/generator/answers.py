@@ -228,9 +228,12 @@ def _llamacpp(answer: Answer, message: dict[str, object]) -> int:
         return ANSWER if message.get("content") else NO_TOKEN
     predicted = _count(message.get("tokens_predicted"))
     if predicted:
-        # Tokens whose text was no whole character yet have no event of their own.
+        # Tokens whose text was no whole character yet have no event of their own, and text that
+        # was held back may come behind its token.
+        new = predicted > answer.total
         answer.total = predicted
-    elif isinstance(tokens, list) and tokens:
+        return ANSWER if new else NO_TOKEN
+    if isinstance(tokens, list) and tokens:
         answer.total += len(tokens)
         answer.from_ids = True
     return ANSWER

@@ -1,4 +1,4 @@
-"""Virtualisation: Proxmox containers and their device majors, virtual machines, runtimes."""
+"""Containers: device majors, nodes, Proxmox configurations, runtimes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from backends.tuning import numbers
 from backends.tuning.context import Kind
 from backends.tuning.fixes import EditFile, Fix, Risk, commands, manual
-from backends.tuning.pci_devices import Role
-from backends.tuning.plans.proxmox import Lxc, parse_lxc, parse_qemu
+from backends.tuning.plans.proxmox import Lxc, parse_lxc
 from backends.tuning.rules.base import (
     Judgements,
     Scene,
@@ -22,9 +21,6 @@ from backends.tuning.rules.base import (
     rule,
     unknown,
     warned,
-)
-from backends.tuning.rules.devices import (
-    devices,
 )
 from backends.tuning.rules.gpu import VERSION
 from backends.tuning.rules.majors import FIXED_MAJORS, driver_of, majors, majors_of_nodes
@@ -317,149 +313,6 @@ def module_order(scene: Scene) -> Judgements:
             f"{dkms[:80]} builds a kernel module inside the container",
             fix=manual("install the driver inside with --no-kernel-module"),
         )
-
-
-@rule("virt.vm_machine")
-def vm_machine(scene: Scene) -> Judgements:
-    for reading in scene.view.each("pve/qemu/*"):
-        lines = reading.items
-        if lines is None:
-            continue
-        config = parse_qemu(lines)
-        id_ = reading.name
-        if not config.hostpci:
-            yield not_applicable("nothing passed through", id_)
-        elif config.cpu.startswith(("kvm64", "qemu64")) or not config.cpu:
-            yield failed(
-                f"cpu {config.cpu or 'kvm64 by default'}: too few address bits for large BARs",
-                id_,
-                fix=_qm(id_, "--cpu", "host"),
-            )
-        elif not config.machine.startswith(("q35", "pc-q35")):
-            yield warned(
-                f"machine {config.machine or 'i440fx by default'}: no PCIe",
-                id_,
-                fix=_qm(id_, "--machine", "q35"),
-            )
-        elif not all("pcie=1" in h for h in config.hostpci):
-            yield warned("hostpci without pcie=1", id_)
-        elif config.bios != "ovmf":
-            yield warned(f"bios {config.bios or 'seabios by default'}", id_)
-        else:
-            yield passed("q35, ovmf, pcie=1, cpu " + config.cpu, id_)
-
-
-def _qm(id_: str, *options: str) -> Fix:
-    return commands(
-        ("qm", "set", id_, *options),
-        summary=f"qm set {id_} {' '.join(options)}",
-        risk=Risk.MEDIUM,
-        restarts=f"machine {id_}",
-        undo="qm set with the old value",
-    )
-
-
-@rule("virt.vm_p2p", min_gpus=2)
-def vm_p2p(scene: Scene) -> Judgements:
-    for reading in scene.view.each("pve/qemu/*"):
-        lines = reading.items
-        config = parse_qemu(lines) if lines is not None else None
-        if config is None or len(config.hostpci) < 2:
-            continue
-        guest = scene.other or scene.view
-        statuses = {r.text for r in guest.peek_each("p2p/r/*/*")}
-        clique = "x-nv-gpudirect-clique" in config.args
-        if "hidden=1" in config.cpu or "kvm=off" in config.args:
-            yield failed("hidden=1: the driver refuses peer access", reading.name)
-        elif statuses & {"CNS", "TNS"} and not clique:
-            yield warned(
-                "no peer access, and no clique in args",
-                reading.name,
-                fix=manual("x-nv-gpudirect-clique on each device, with the .0 function named"),
-            )
-        elif statuses == {"OK"} and clique:
-            yield passed("peer access OK, clique set", reading.name)
-        else:
-            yield unknown(
-                "peer access inside was not read",
-                reading.name,
-                hint="nvidia-smi topo -p2p r in the machine",
-            )
-
-
-@rule("virt.vm_memory")
-def vm_memory(scene: Scene) -> Judgements:
-    for reading in scene.view.each("pve/qemu/*"):
-        lines = reading.items
-        config = parse_qemu(lines) if lines is not None else None
-        if config is None or not config.hostpci:
-            continue
-        if config.balloon != 0:
-            yield warned(
-                "ballooning is on; with passed-through devices it cannot work",
-                reading.name,
-                fix=_qm(reading.name, "--balloon", "0"),
-            )
-        elif (scene.context.sockets or 1) > 1 and not config.numa:
-            yield warned(
-                "no NUMA map on a host of several sockets",
-                reading.name,
-                fix=_qm(reading.name, "--numa", "1"),
-            )
-        else:
-            yield passed("balloon 0", reading.name)
-
-
-@rule("virt.vm_binding")
-def vm_binding(scene: Scene) -> Judgements:
-    view = scene.view
-    if not scene.context.vm_host:
-        return
-    override = "pcie_acs_override" in (view.peek("/proc/cmdline") or "")
-    for device in devices(scene).values():
-        if device.role is not Role.GPU:
-            continue
-        driver = view.text(device.key("driver"))
-        group = view.items(device.key("iommu_group_devices"))
-        others = [d for d in group or [] if d[:10] != device.bdf[:10]]
-        if driver is None:
-            yield unknown("driver not read", device.label)
-        elif driver != "vfio-pci":
-            yield info(f"bound to {driver[:40]}", device.label)
-        elif others:
-            yield failed(f"shares its IOMMU group with {others[0]}", device.label)
-        elif override:
-            yield warned("pcie_acs_override makes groups look isolated", device.label)
-        elif group:
-            yield passed("vfio-pci, alone in its group", device.label)
-        else:
-            yield unknown("IOMMU group not read", device.label)
-
-
-@rule("virt.vm_reset")
-def vm_reset(scene: Scene) -> Judgements:
-    view = scene.view
-    log = view.items("log/kernel") or []
-    dead = [line for line in log if re.search(r"not ready \d+ms after (?:FLR|bus reset)", line)]
-    if dead:
-        yield failed(dead[0][-140:], fix=manual("power-cycle the host; keep D3cold off"))
-        return
-    if not scene.context.vm_host:
-        return
-    affected = [g for g in scene.gpus if re.search(r"RTX PRO 6000|RTX 5090", g.name or "")]
-    if scene.gpus and not affected and all(g.name for g in scene.gpus):
-        yield not_applicable("no card with this fault")
-        return
-    idle = view.flag("/sys/module/vfio_pci/parameters/disable_idle_d3")
-    if affected and idle:
-        yield passed("disable_idle_d3 is set")
-    elif affected and idle is False:
-        yield warned(
-            "the card may stay dead after a reset; disable_idle_d3 is not set",
-            fix=manual("options vfio-pci disable_idle_d3=1 in modprobe.d", reboot=True),
-        )
-    elif affected:
-        yield unknown("disable_idle_d3 was not read")
 
 
 @rule("virt.container_toolkit")

@@ -19,7 +19,7 @@ from backends.bench import planfile
 from backends.bench.endpoint import Endpoint, direct, parse_url
 from backends.bench.plan import Plan
 from backends.bench.process import LocalGenerator
-from backends.bench.results import RunResult
+from backends.bench.results import RunResult, RunStatus
 from backends.bench.runner import Event, Run, prepare_run
 
 TTFT_S, GAP_S = 0.05, 0.01
@@ -110,4 +110,6 @@ async def run_plan(
     fetch = direct(endpoint)
     prepared = await prepare_run(plan, endpoint, fetch)
     run = Run(prepared, LocalGenerator(), fetch, folder=folder, listener=listener)
-    return await run.execute()
+    result = await run.execute()
+    assert result.status is not RunStatus.BROKEN, result.error
+    return result

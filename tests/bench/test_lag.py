@@ -205,6 +205,17 @@ def test_a_cold_server_is_not_steady_until_it_is_warm(which: str) -> None:
         assert check.steady == (block == 5)
 
 
+def test_answers_that_come_in_one_piece_have_no_time_per_token() -> None:
+    check = SteadyCheck(2)
+    for tpot in (0.0, 0.0, 0.0, 0.0, 0.01, 0.01):
+        check.add(ended(0.1, tpot))
+    assert check.blocks == 3
+    assert not check.steady
+    for _ in range(6):
+        check.add(ended(0.1, 0.0))
+    assert check.steady
+
+
 def test_failures_are_not_looked_at() -> None:
     check = SteadyCheck(2)
     for _ in range(20):

@@ -95,6 +95,9 @@ class Coordinator:
             status, code = "stopped", 3
         except Broken as broken:
             status, error, code = "broken", str(broken), 1
+        except Exception as mistake:
+            # A mistake of ours: what was measured is told all the same.
+            status, error, code = "broken", "the generator failed: %r" % mistake, 1
         self._end_children()
         if self._times:
             self._end_step("stopped", partial=True)

@@ -55,9 +55,12 @@ class SteadyCheck:
 
 
 def _spread(values: list[float]) -> float:
+    """How far values lie apart, as a share of their median."""
+    width = max(values) - min(values)
+    if width < 1e-4:
+        return 0.0  # Below a tenth of a millisecond the difference is the clock's.
     middle = _median(values)
-    # Below a tenth of a millisecond the difference is the clock's.
-    return 0.0 if max(values) - min(values) < 1e-4 else (max(values) - min(values)) / middle
+    return width / middle if middle > 0 else float("inf")
 
 
 def _median(values: list[float]) -> float:

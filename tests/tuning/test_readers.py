@@ -217,3 +217,32 @@ def test_a_gpu_that_tools_name_differently_is_one() -> None:
         "gpu.rows[41:00.0]",
         "gpu.rows[81:00.0]",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "without", "check"),
+    [
+        (samples.POWER_FAR.replace(": Active", ": Not Active"), "HW Power Brake", "gpu.throttle"),
+        (
+            samples.SMI_Q_SICK.split("GPU 00000000:81")[0]
+            .replace(": 4", ": 0")
+            .replace(": 9", ": 0"),
+            "DRAM Uncorrectable",
+            "gpu.ecc_errors",
+        ),
+        (samples.CPUPOWER_IDLE, "Latency: 290", "cpu.cstates"),
+        (samples.CPUPOWER_IDLE, "Latency: 1", "cpu.cstates"),
+    ],
+)
+def test_a_part_of_what_must_be_known_is_no_pass(text: str, without: str, check: str) -> None:
+    assert verdicts(text)[check] == "PASS"
+    left = "\n".join(line for line in text.split("\n") if without not in line)
+    assert verdicts(left)[check] == "UNKNOWN"
+
+
+def test_peer_access_by_kernel_is_judged_for_the_kernel_that_runs() -> None:
+    text = "kernel 6.17.13-6-pve : nvidia-smi topo -p2p r -> OK\n"
+    assert verdicts(text)["gpu.p2p"] == "UNKNOWN"
+    assert (
+        verdicts(text + "$ uname -r\n6.17.13-6-pve\nuname -r: 6.17.13-6-pve\n")["gpu.p2p"] == "PASS"
+    )

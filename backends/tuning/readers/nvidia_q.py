@@ -223,6 +223,7 @@ class _Gpu:
         self.id = id_
         self.facts: dict[str, Fact] = {}
         self._mask: int | None = None
+        self._mask_seen = 0
         self._uncorrectable: dict[str, dict[str, int]] = {"volatile": {}, "aggregate": {}}
         self._correctable: dict[str, dict[str, int]] = {"volatile": {}, "aggregate": {}}
 
@@ -261,10 +262,12 @@ class _Gpu:
 
     def _reason(self, name: str, value: str, line: Line) -> None:
         bit = REASONS.get(name)
-        if bit is None or value not in ("Active", "Not Active"):
+        if bit is None or value not in ("Active", "Not Active", "N/A"):
             return
         self._mask = (self._mask or 0) | (bit if value == "Active" else 0)
+        self._mask_seen |= bit
         self.put("reasons", self._mask, line)
+        self.put("reasons_seen", self._mask_seen, line)
         self.put(f"reason_{name.replace(' ', '_')}", value == "Active", line)
 
     def _errors(self, path: tuple[str, ...], name: str, value: str, line: Line) -> bool:
@@ -281,6 +284,11 @@ class _Gpu:
         word = "uncorrectable" if wrong else "correctable"
         if value.isdecimal():
             kept[where] = int(value[:18])
+            if wrong:
+                # Of both memories, or as a total: anything less says nothing about the rest.
+                parts = " ".join(kept)
+                whole = ("sram" in parts and "dram" in parts) or "total" in parts
+                self.put(f"ecc_{scope}_complete", whole, line)
             self.put(f"ecc_{scope}_{word}", sum(kept.values()), line)
             self.put(
                 f"ecc/{scope}/{where.replace(' ', '_').replace('/', '_')}", int(value[:18]), line

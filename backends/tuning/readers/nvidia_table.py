@@ -219,11 +219,13 @@ def _csv_row(excerpt: Excerpt, row: dict[str, str], order: int, line: Line) -> I
     if bus:
         yield excerpt.fact(f"gpu/{id_}/printed_domain", domain_as_printed(bus), line)
     mask: int | None = None
+    seen = 0
     for name, text in row.items():
         if reason := re.fullmatch(r"clocks_(?:event|throttle)_reasons\.(\w+)", name):
             bit = _PER_REASON.get(reason[1])
-            if bit is not None and text in ("Active", "Not Active"):
+            if bit is not None and text in ("Active", "Not Active", "[N/A]"):
                 mask = (mask or 0) | (bit if text == "Active" else 0)
+                seen |= bit
         field = _COLUMNS.get(name)
         if field is None:
             continue
@@ -237,3 +239,4 @@ def _csv_row(excerpt: Excerpt, row: dict[str, str], order: int, line: Line) -> I
             yield _value(excerpt, id_, field, text, line)
     if mask is not None:
         yield excerpt.fact(f"gpu/{id_}/reasons", mask, line)
+        yield excerpt.fact(f"gpu/{id_}/reasons_seen", seen, line)

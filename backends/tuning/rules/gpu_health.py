@@ -25,6 +25,7 @@ from backends.tuning.rules.kernel_events import Xid, bus_losses, incidents, xids
 from backends.tuning.tables import xid_table
 
 IDLE, POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 1, 4, 8, 0x20, 0x40, 0x80
+SLOWDOWNS: Final = POWER_CAP | HW_SLOWDOWN | SW_THERMAL | HW_THERMAL | POWER_BRAKE
 ALL_REASONS: Final = 0x1FF
 RETIRED_LIMIT: Final = 63
 """DCGM's hard limit of retired pages; a row remapper has its own."""
@@ -109,6 +110,10 @@ def throttle(scene: Scene) -> Judgements:
                 )
             else:
                 yield info(told, gpu.label)
+        elif view.has(gpu.key("reasons_seen")) and (
+            (view.integer(gpu.key("reasons_seen"), 0, ALL_REASONS) or 0) & SLOWDOWNS != SLOWDOWNS
+        ):
+            yield unknown("some reasons were not read", gpu.label)
         else:
             yield passed(f"no slowdown (0x{mask:x})", gpu.label)
 
@@ -223,7 +228,13 @@ def ecc_errors(scene: Scene) -> Judgements:
         elif now is None:
             yield unknown("errors since the driver was loaded were not read", gpu.label)
         elif correctable:
-            yield info(f"{correctable} corrected errors, no others", gpu.label)
+            yield info(f"{correctable} corrected errors, no others seen", gpu.label)
+        elif view.has(gpu.key("ecc_volatile_complete")) and not view.flag(
+            gpu.key("ecc_volatile_complete")
+        ):
+            yield unknown("no errors, of one memory only", gpu.label)
+        elif correctable is None:
+            yield passed("no uncorrectable errors", gpu.label)
         else:
             yield passed("no errors", gpu.label)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from backends.tuning.fixes import Fix, manual
@@ -216,8 +217,8 @@ def path_bottleneck(scene: Scene) -> Judgements:
         yield not_applicable("every GPU hangs on a root port of its own")
 
 
-def _above(found: dict[str, Device] | object, device: Device, bdf: str) -> bool:
-    assert isinstance(found, dict)
+def _above(found: Mapping[str, Device], device: Device, bdf: str) -> bool:
+    """Whether the port `bdf` is on the device's way to its root port."""
     parent, steps = device.parent, 0
     while parent and steps < 32:
         if parent == bdf:

@@ -130,6 +130,10 @@ def _commands(known: Raw) -> Iterator[Fact]:
             yield _derive(fact, "systemd/failed", rows)
         elif command == "apt-mark showhold":
             yield _derive(fact, "packages/held", fact.value.split())
+        elif command == "dpkg --get-selections":
+            pairs = [r.split() for r in fact.value.split("\n")]
+            held = [pair[0] for pair in pairs if pair[1:] == ["hold"]]
+            yield _derive(fact, "packages/held", held)
         elif command == "ss -ltn":
             rows = [r.split()[3] for r in fact.value.split("\n")[1:] if len(r.split()) > 3]
             yield _derive(fact, "net/listening", rows)

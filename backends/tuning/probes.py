@@ -244,7 +244,7 @@ COMMANDS: Final = _commands(
         )
     ),
     "systemctl is-enabled nvidia-persistenced",
-    "apt-mark showhold",
+    "dpkg --get-selections",
     "ss -ltn",
 ) + _commands(
     "journalctl -k -b -o short-monotonic --no-pager", "dmesg", root=True, limit_bytes=4 << 20

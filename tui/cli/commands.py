@@ -35,6 +35,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("bench baseline", "tui.cli.bench_baseline", "pin the run that others must match"),
     Command("bench delete", "tui.cli.bench_delete", "forget a run"),
     Command("diagnose", "tui.cli.diagnose", "say what a server's log shows: ready, failed and why"),
+    Command("facts", "tui.cli.facts", "what a host says of itself, for the tuning checks"),
     Command("tuning", "tui.cli.tuning", "what a host gets wrong, and what would put it right"),
 )
 

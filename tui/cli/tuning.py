@@ -17,8 +17,10 @@ from backends.tuning.facts import FactsDocument, decode, merge
 from backends.tuning.findings import Finding
 from backends.tuning.profiles import NAMES, load
 from backends.tuning.reboot import preview
+from tui.cli.reading import add_reading
 
 MAX_FILE_BYTES = 64 << 20
+HOST = "host"
 EPILOG = (
     "exit status: 0 nothing wrong, 10 warnings, 20 failures, 30 critical failures, "
     "2 a file cannot be used"
@@ -28,7 +30,16 @@ EPILOG = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the sub-commands."""
     parser.epilog = EPILOG
-    commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    commands = parser.add_subparsers(
+        dest="action", required=True, metavar="HOST | ACTION", action=_HostOrAction
+    )
+    # Any first word that is no action is a host, or a file of saved facts.
+    commands.choices = None  # type: ignore[assignment]
+    host = commands.add_parser(HOST, help="judge a host as it is now", epilog=EPILOG)
+    host.add_argument("host", metavar="HOST", help="a host, or a file of `gpuroom facts`")
+    _judging(host)
+    _forms(host)
+    add_reading(host)
     read = commands.add_parser(
         "read",
         help="judge saved facts or printed output (nvidia-smi, lspci, dmesg, lscpu, ...)",
@@ -54,6 +65,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="print JSON")
 
 
+class _HostOrAction(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """`gpuroom tuning gpu01 ...` means `gpuroom tuning host gpu01 ...`."""
+
+    def __call__(self, parser, namespace, values, option_string=None):  # type: ignore[no-untyped-def]
+        if values[0] not in self._name_parser_map:
+            values = [HOST, *values]
+        super().__call__(parser, namespace, values, option_string)
+
+
 def _judging(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", choices=NAMES, default="default", help="thresholds to use")
     parser.add_argument("--checks", type=Path, metavar="TOML", help="your checks and waivers")
@@ -70,7 +90,14 @@ def _forms(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out one sub-command."""
-    actions = {"read": _read, "diff": _diff, "reboot": _reboot, "explain": _explain, "list": _list}
+    actions = {
+        HOST: _host,
+        "read": _read,
+        "diff": _diff,
+        "reboot": _reboot,
+        "explain": _explain,
+        "list": _list,
+    }
     return actions[arguments.action](arguments)
 
 
@@ -81,7 +108,25 @@ def _read(arguments: argparse.Namespace) -> int:
     if arguments.facts:
         _write(encode(document))
         return 0
-    findings = evaluate(document, _options(arguments))
+    return show(arguments, evaluate(document, _options(arguments)), document)
+
+
+def _host(arguments: argparse.Namespace) -> int:
+    if Path(arguments.host).is_file():
+        arguments.files = [arguments.host]
+        return _read(arguments)
+    from tui.cli.tuning_live import judge
+
+    return judge(arguments, _options(arguments))
+
+
+def show(arguments: argparse.Namespace, findings: list[Finding], document: FactsDocument) -> int:
+    """Print findings in the form that was asked for; gives the exit status."""
+    if arguments.facts:
+        from backends.tuning.facts import encode
+
+        _write(encode(document))
+        return 0
     if arguments.json:
         _write(report.to_json(findings))
     elif arguments.markdown:

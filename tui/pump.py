@@ -14,11 +14,6 @@ from textual.app import App
 
 from tui.shell import Shell
 
-MAX_BACKLOG = 2
-"""Writes waiting for the terminal above which frames are left out; Textual blocks at 30."""
-
-MAX_SKIPPED = 32
-
 
 class DataScreen(Protocol):
     """A screen that shows feeds."""
@@ -63,23 +58,16 @@ class Pump:
         self._top_screen = top_screen
         self._backlog = backlog
         self._seen: tuple[object, ...] = ()
-        self._pause_ticks = 0
-        self._next_pause = 1
         self.frames = 0
         self.skipped = 0
 
     def tick(self) -> None:
         """Draw what is new, unless the terminal is behind."""
-        if self._pause_ticks:
-            self._pause_ticks -= 1
+        if self._backlog(self._app):
+            # Whatever waits is old already when it is shown. Textual itself would go on until 30
+            # writes wait, and then stop the event loop.
             self.skipped += 1
             return
-        if self._backlog(self._app) > MAX_BACKLOG:
-            self._pause_ticks = self._next_pause
-            self._next_pause = min(MAX_SKIPPED, self._next_pause * 2)
-            self.skipped += 1
-            return
-        self._next_pause = max(1, self._next_pause // 2)
         self.draw()
 
     def draw(self, *, force: bool = False) -> None:

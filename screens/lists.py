@@ -71,6 +71,8 @@ class AlertList(RowList):
 class JournalList(RowList):
     """Journal entries, newest first."""
 
+    opens = False
+
     def __init__(self, look: Look) -> None:
         super().__init__(look)
         self.entries: list[JournalEntry] = []

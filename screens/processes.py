@@ -32,6 +32,8 @@ def total_bytes(process: GpuProcess) -> int | None:
 class ProcessList(RowList):
     """Processes; the cursor stays on a process, known by pid and start time."""
 
+    opens = False
+
     def __init__(self, look: Look) -> None:
         super().__init__(look)
         self.sort = "memory"

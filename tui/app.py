@@ -21,6 +21,7 @@ from tui import format as fmt
 from tui.bindings import bindings
 from tui.controller import Controller
 from tui.intents import Intent, RetryNow, SetInterval, Unlock
+from tui.notices import Notices
 from tui.prompts import Ask, DialogPrompter
 from tui.pump import Pump
 from tui.room import HubMaker
@@ -35,6 +36,7 @@ class RoomApp(App[int]):
         shell: What screens share.
         keymap: The user's own keys.
         pump: The way from feeds to the screen.
+        notices: What has just happened.
     """
 
     TITLE = "gpuroom"
@@ -67,7 +69,7 @@ class RoomApp(App[int]):
         self.crashed: BaseException | None = None
         self._make_hub = make_hub
         self._frame_s = 1 / frames_per_second
-        self._alerts_told = 0
+        self.notices = Notices(shell)
         self._prompter = DialogPrompter(self)
 
     def get_default_screen(self) -> Screen[None]:
@@ -99,17 +101,11 @@ class RoomApp(App[int]):
 
     def _tick(self) -> None:
         self.pump.tick()
-        for alert in self.shell.alerts.since(self._alerts_told)[-3:]:
-            if not alert.ended and not self.shell.paused:
-                severity = {"critical": "error", "warning": "warning"}.get(alert.severity)
-                self.notify(
-                    fmt.shorten(alert.detail or alert.title, 150),
-                    title=f"{alert.host}: {alert.title}",
-                    severity="error" if severity == "error" else "warning",
-                    timeout=6,
-                    markup=False,
-                )
-        self._alerts_told = self.shell.alerts.version
+        notice = self.notices.new()
+        if notice is not None:
+            self.notify(
+                notice.text, title=notice.title, severity=notice.severity, timeout=6, markup=False
+            )
 
     def data_screen(self) -> HubScreen | None:
         """The topmost screen that shows feeds; it may lie under a dialog."""

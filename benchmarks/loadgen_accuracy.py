@@ -311,7 +311,7 @@ def watched(command: list[str], nice: int, timeout_s: float, cwd: Path) -> tuple
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=cwd,
-            env={**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"},
+            env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},
         )
         if nice:
             os.setpriority(os.PRIO_PROCESS, process.pid, nice)
@@ -392,14 +392,13 @@ def guidellm_peer(binary: Path, streams: int, folder: Path, nice: int) -> Measur
     with reference(binary, nice) as port, tempfile.TemporaryDirectory() as work:
         report = Path(work) / "report.json"
         command = [
-            str(python.with_name("guidellm")), "benchmark", "run",
-            "--target", f"http://127.0.0.1:{port}",
-            "--model", "reference",
-            "--processor", str(tokenizer(folder)),
-            "--profile", "concurrent", "--rate", str(streams),
-            "--max-requests", str(requests),
-            "--data", f"prompt_tokens=32,output_tokens={TOKENS}",
-            "--output-path", str(report),
+            str(python.with_name("guidellm")), "run", "--disable-progress",
+            "--backend", f"kind=openai_http,target=http://127.0.0.1:{port},model=reference",
+            "--tokenizer", f"kind=hf_auto,model={tokenizer(folder)}",
+            "--profile", f"kind=concurrent,streams={streams}",
+            "--constraint", f"kind=max_requests,count={requests}",
+            "--data", f"kind=synthetic_text,prompt_tokens=32,output_tokens={TOKENS}",
+            "--output", f"kind=json,path={report}",
         ]  # fmt: skip
         tree, _ = watched(command, nice, 600, Path(work))
         truth = sent(port)
@@ -426,8 +425,7 @@ def aiperf_peer(binary: Path, streams: int, folder: Path, nice: int) -> Measured
             "--model", "reference", "--tokenizer", str(tokenizer(folder)),
             "--endpoint-type", "chat", "--streaming",
             "--concurrency", str(streams), "--request-count", str(requests),
-            "--synthetic-input-tokens-mean", "32", "--synthetic-input-tokens-stddev", "0",
-            "--output-tokens-mean", str(TOKENS), "--output-tokens-stddev", "0",
+            "--isl", "32", "--osl", str(TOKENS),
             "--extra-inputs", "ignore_eos:true", "--ui", "none",
             "--output-artifact-dir", work,
         ]  # fmt: skip

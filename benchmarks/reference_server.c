@@ -196,6 +196,8 @@ static void answer(struct stream *s, const char *path, const char *body)
     if (!strncmp(path, "/v1/models", 10)) {
         const char *models = "{\"data\":[{\"id\":\"reference\",\"owned_by\":\"reference\"}]}";
         reply(s, "application/json", models, strlen(models));
+    } else if (!strncmp(path, "/health", 7)) {
+        reply(s, "application/json", "{}", 2);
     } else if (!strncmp(path, "/sent", 5)) {
         reply(s, "text/plain", sent_log ? sent_log : "", sent_len);
         sent_len = 0;

@@ -81,7 +81,7 @@ def nps(scene: Scene) -> Judgements:
     if sockets is None:
         yield unknown(f"{len(nodes)} nodes, sockets not known")
     elif len(nodes) <= sockets:
-        yield passed(f"{len(nodes)} nodes on {sockets} sockets: one a socket")
+        yield passed(f"nodes: {len(nodes)}, sockets: {sockets}, one node a socket")
     else:
         least = scene.profile["numa_node_min_cpus"]
         small = []

@@ -41,6 +41,8 @@ class StepMetrics:
 
     Attributes:
         all_output_tokens: Of every request, whatever its phase and its end.
+        cut_short: Some request ended before its answer did, so the server may have made tokens
+            that nobody received.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class StepMetrics:
         self._done: list[tuple[float, float, int, int, float | None, float | None, float]] = []
         self._slots: dict[tuple[int, int], tuple[float, float]] = {}
         self.all_output_tokens = 0
+        self.cut_short = False
         self._sent = self._cancelled = self._failed = self._succeeded = self._good = 0
         self._events = self._event_tokens = self._full_events = self._merged = 0
         self._reasoning: int | None = None
@@ -100,6 +103,7 @@ class StepMetrics:
         """Take a record."""
         self._clocks.add(record.clock)
         self.all_output_tokens += record.output_tokens or record.events
+        self.cut_short = self.cut_short or not record.ok
         self._arrivals(record)
         if record.sent_s is not None:
             self._first_sent = min(self._first_sent, record.sent_s)

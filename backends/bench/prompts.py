@@ -87,6 +87,10 @@ def choose_route(plan: Plan, server: Server) -> str:
                 f"no native route is known for {server.engine}",
                 hint="route = 'chat' or 'completions' in the plan, or --route",
             )
+        if route == "tgi" and not plan.streaming:
+            raise UsageError(
+                "the native route of tgi is used for streams only", hint="route = 'chat'"
+            )
         return route
     if plan.prompts in ("auto", "ids") and ids is not None:
         return ids

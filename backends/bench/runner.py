@@ -260,7 +260,7 @@ class Run:
             result = metrics.result(result, measure_s, warmed)
         ours = metrics.all_output_tokens if metrics is not None else 0.0
         result = self._with_gpus(self._with_server(result, start_s, end_s, ours))
-        self._judge(result, message)
+        self._judge(result, message, metrics is not None and not metrics.cut_short)
         return result
 
     def _with_server(
@@ -309,7 +309,7 @@ class Run:
             bound="cap" if capped(gpus, seconds) else result.bound,
         )
 
-    def _judge(self, result: StepResult, message: dict[str, object]) -> None:
+    def _judge(self, result: StepResult, message: dict[str, object], all_received: bool) -> None:
         position = len(self._results)
         for reason in result.client.reasons if not result.client.valid else ():
             self._notice("client_limited", Severity.ERROR, reason, position)
@@ -325,7 +325,7 @@ class Run:
                 position,
             )
         share = result.ledger.foreign_output_share
-        if share is not None and share > FOREIGN_SHARE and not result.cancelled:
+        if share is not None and share > FOREIGN_SHARE and all_received:
             self._notice(
                 "foreign_load",
                 Severity.ERROR,

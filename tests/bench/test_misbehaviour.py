@@ -169,6 +169,13 @@ async def test_no_foreign_load_where_there_is_none(scheduled: Scheduled) -> None
     assert "foreign_load" not in {finding.key for finding in result.findings}
 
 
+async def test_what_we_cut_short_ourselves_is_nobody_elses(scheduled: Scheduled) -> None:
+    """Holding the load up ends requests that the server goes on with for a moment."""
+    plan = msgspec.structs.replace(closed(4, 8), cool_down="hold")
+    result = await run_plan(plan, scheduled.endpoint("vllm"))
+    assert "foreign_load" not in {finding.key for finding in result.findings}
+
+
 # --- ends -------------------------------------------------------------------------------
 
 

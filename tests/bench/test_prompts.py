@@ -142,6 +142,11 @@ async def test_a_refused_key_is_said() -> None:
     assert "--api-key-env" in caught.value.hint
 
 
+def test_tgis_own_route_is_for_streams() -> None:
+    with pytest.raises(UsageError, match="streams only"):
+        choose_route(with_(route="native", streaming=False), Server("tgi"))
+
+
 async def test_ids_where_there_are_none() -> None:
     with pytest.raises(UsageError, match="takes no token ids"):
         await prepare(with_(prompts="ids", route="chat"), Server("vllm"), Fake())

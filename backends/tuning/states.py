@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Final
 
 from backends.tuning.findings import Columns
@@ -56,7 +57,7 @@ def _of(view: View, key: str, configured: str | None) -> Columns:
 
 
 def _flags(view: View, names: tuple[str, ...], effect: str) -> Columns | None:
-    wanted = {name_of(name) for name in names}
+    wanted = frozenset(name_of(name) for name in names)
     running = view.peek("/proc/cmdline")
     configured = configured_command_line(view)
     if running is None and configured is None:
@@ -64,7 +65,8 @@ def _flags(view: View, names: tuple[str, ...], effect: str) -> Columns | None:
     return Columns(_chosen(running, wanted), _chosen(configured, wanted), effect[:120])
 
 
-def _chosen(line: str | None, names: set[str]) -> str | None:
+@lru_cache(maxsize=64)
+def _chosen(line: str | None, names: frozenset[str]) -> str | None:
     if line is None:
         return None
     return " ".join(f for f in parse_flags(line) if name_of(f) in names) or NOT_SET

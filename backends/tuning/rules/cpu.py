@@ -277,12 +277,12 @@ def cstates(scene: Scene) -> Judgements:
         elif view.absent(f"{CPU}/cpu0/cpuidle"):
             yield not_applicable("no idle states listed")
         return
-    named = {r.names for r in view.each(f"{CPU}/cpu*/cpuidle/state*/name")}
-    named |= {r.names for r in view.each(f"{CPU}/cpu*/cpuidle/state*/disable")}
+    # Every state has a switch and a latency; one without the other was read in part.
+    named = {names for names, _ in view.table.match(f"{CPU}/cpu*/cpuidle/state*/name")}
+    named |= {names for names, _ in view.table.match(f"{CPU}/cpu*/cpuidle/state*/disable")}
     slow: dict[str, int] = {}
     paths: list[str] = []
     worst = 0
-    # A state of which something was read, but not how long it takes to leave.
     unreadable = bool(named - {r.names for r in latencies})
     limit = scene.profile["cpu_cstate_latency_us"]
     for reading in latencies:

@@ -87,7 +87,7 @@ async def test_figures_are_the_schedules(scheduled: Scheduled) -> None:
     assert step.ttft_s is not None
     assert step.ttft_s.min >= 0.8 * TTFT_S
     assert step.tpot_s is not None
-    assert step.tpot_s.p50 == pytest.approx(GAP_S, rel=0.5)
+    assert step.tpot_s.max >= 0.8 * GAP_S
     assert step.e2e_s is not None
     assert step.e2e_s.min >= 0.8 * (TTFT_S + 19 * GAP_S)
     assert step.itl_s is not None

@@ -86,13 +86,15 @@ async def test_several_tokens_an_event(scheduled: Scheduled) -> None:
     assert step.ledger.usage_output == 240
     assert step.itl_s is None  # What is inside an event nobody knows.
     assert step.tpot_s is not None
-    # Ten events of four tokens: nine gaps for the 36 tokens behind the first event.
-    assert step.tpot_s.p50 == pytest.approx(GAP_S / 4, rel=0.5)
+    assert step.gap_s is not None
+    # At least four tokens a gap, and more where a busy machine merged events.
+    assert step.gap_s.mean / step.tpot_s.mean > 3.5
 
     plan = msgspec.structs.replace(plan, continuous_usage="on")
     step = (await run_plan(plan, scheduled.endpoint("bundled"))).steps[0]
     assert step.itl_s is not None
-    assert step.itl_s.p50 == pytest.approx(GAP_S / 4, rel=0.5)
+    assert step.tpot_s is not None
+    assert step.itl_s.mean == pytest.approx(step.tpot_s.mean, rel=0.3)
     # The tokens behind the first arrival, in which a busy machine may merge several events.
     assert 6 * 20 <= step.itl_s.n <= 6 * 36
 

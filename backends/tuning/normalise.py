@@ -249,7 +249,7 @@ def _files(known: Raw) -> Iterator[Fact]:
             yield _derive(fact, "nvrm/version", match[2])
             yield _derive(fact, "nvrm/open", bool(match[1]))
     if (text := known.text("/sys/module/nvidia/version")) and (
-        "/proc/driver/nvidia/version" not in known.facts
+        known.text("/proc/driver/nvidia/version") is None
     ):
         yield _derive(known.facts["/sys/module/nvidia/version"], "nvrm/version", text.strip())
     if (text := known.text("/sys/fs/cgroup/memory.events")) and (
@@ -307,7 +307,7 @@ def _boot(known: Raw) -> Iterator[Fact]:
             yield _derive(status, "boot/loader", "systemd-boot")
         elif "is configured with: grub" in status.value:
             yield _derive(status, "boot/loader", "grub")
-    elif grub is not None and grub.value and "/etc/kernel/cmdline" not in known.facts:
+    elif grub is not None and grub.value and known.text("/etc/kernel/cmdline") is None:
         yield _derive(grub, "boot/loader", "grub")
 
 

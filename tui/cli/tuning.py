@@ -40,6 +40,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _judging(host)
     _forms(host)
     add_reading(host)
+    host.add_argument(
+        "then",
+        nargs="?",
+        default="judge",
+        choices=("judge", "apply", "rollback", "history", "report"),
+        help="judge (the default), apply fixes, roll a snapshot back, list the history, or a "
+        "document for colleagues",
+    )
+    host.add_argument("snapshot", nargs="?", help="for rollback; the newest when left out")
+    host.add_argument("--only", nargs="+", metavar="ID", help="apply: the findings to put right")
+    host.add_argument("--persistent", action="store_true", help="apply: also for the next boots")
+    host.add_argument("--dry-run", action="store_true", help="apply: show what would be done")
+    host.add_argument("--yes", action="store_true", help="do it without asking")
+    host.add_argument(
+        "--host-name", default="", metavar="NAME", help="must be given where production serves"
+    )
+    host.add_argument("--force", action="store_true", help="rollback: also what others changed")
     read = commands.add_parser(
         "read",
         help="judge saved facts or printed output (nvidia-smi, lspci, dmesg, lscpu, ...)",
@@ -112,12 +129,12 @@ def _read(arguments: argparse.Namespace) -> int:
 
 
 def _host(arguments: argparse.Namespace) -> int:
-    if Path(arguments.host).is_file():
+    if arguments.then == "judge" and Path(arguments.host).is_file():
         arguments.files = [arguments.host]
         return _read(arguments)
-    from tui.cli.tuning_live import judge
+    from tui.cli import tuning_live
 
-    return judge(arguments, _options(arguments))
+    return tuning_live.run(arguments, _options(arguments))
 
 
 def show(arguments: argparse.Namespace, findings: list[Finding], document: FactsDocument) -> int:

@@ -1,22 +1,40 @@
-"""`gpuroom tuning HOST`: judge a host as it is now."""
+"""`gpuroom tuning HOST`: judge a host as it is now, change it, take changes back."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import contextlib
+import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from backends import config as configuration
 from backends.config import Config, HostConfig
-from backends.errors import ConfigError
+from backends.errors import ConfigError, ReadOnlyError, UsageError
 from backends.hub import RoomHub
 from backends.session import HostSession
+from backends.storage.tuning_tables import StoredSnapshot, TuningHistory
+from backends.tuning import apply as applying
+from backends.tuning import report
+from backends.tuning.apply import Machines, Plan
 from backends.tuning.engine import Options, evaluate
+from backends.tuning.findings import Finding
 from backends.tuning.gather import Gathered, gather
+from backends.tuning.runs import fell_back, keep
+from backends.tuning.snapshot import (
+    Outcome,
+    Result,
+    decode_results,
+    decode_snapshot,
+    encode,
+    write_script,
+)
 from tui.cli.prompts import terminal_prompter
 from tui.cli.reading import reading_of
+
+EXIT_NOT_ALL: int = 1
+"""Some of what was asked for was not done."""
 
 
 def machines(config: Config, name: str) -> tuple[HostConfig, HostConfig | None]:
@@ -48,13 +66,232 @@ async def gather_host(config: Config, arguments: argparse.Namespace) -> Gathered
         return await gather(session, hypervisor=below, reading=reading, timeout_s=arguments.timeout)
 
 
-def judge(arguments: argparse.Namespace, options: Options) -> int:
-    """`gpuroom tuning HOST`: gather, judge, print; the exit status says how bad it is."""
+def run(arguments: argparse.Namespace, options: Options) -> int:
+    """`gpuroom tuning HOST [ACTION]`."""
+    config = configuration.load(arguments.config)
+    actions = {"judge": _judge, "apply": _apply, "rollback": _roll_back}
+    if arguments.then == "history":
+        return _history(arguments)
+    if arguments.then == "report":
+        return _report(config, arguments, options)
+    return asyncio.run(actions[arguments.then](config, arguments, options))
+
+
+async def _judge(config: Config, arguments: argparse.Namespace, options: Options) -> int:
     from tui.cli.tuning import show
 
-    config = configuration.load(arguments.config)
-    gathered = asyncio.run(gather_host(config, arguments))
+    gathered = await gather_host(config, arguments)
+    findings = evaluate(gathered.document, options)
+    _remember(gathered, findings)
+    return show(arguments, findings, gathered.document)
+
+
+def _remember(gathered: Gathered, findings: Sequence[Finding]) -> None:
+    """Say what could not be read and what a boot took back, and keep the run."""
     for note in gathered.notes:
         print(f"note: {note}", file=sys.stderr)
+    with contextlib.closing(TuningHistory.at_home()) as history:
+        worse = fell_back(history.runs(gathered.document.host), gathered, findings)
+        keep(history, gathered, findings)
+    if worse is not None:
+        count = len(worse)
+        said = f"{count} checks fell back" if count else "nothing fell back"
+        print(f"note: booted since the last run; {said}", file=sys.stderr)
+        for one in worse:
+            was = f"{one.before.value} -> {one.now.value}"
+            print(f"  {one.check}: {was}: {one.evidence}", file=sys.stderr)
+
+
+async def _apply(config: Config, arguments: argparse.Namespace, options: Options) -> int:
+    if not arguments.only:
+        raise UsageError("apply needs --only ID...", hint="ids are in the checklist")
+    reading = reading_of(arguments)
+    async with opened(config, arguments.host) as (session, below):
+        both = Machines(session, below)
+        gathered = await gather(
+            session, hypervisor=below, reading=reading, timeout_s=arguments.timeout
+        )
+        findings = evaluate(gathered.document, options)
+        chosen = applying.choose(findings, arguments.only)
+        planned = await applying.prepare(
+            both, gathered, chosen, persistent=arguments.persistent, reading=reading
+        )
+        print("\n".join(planned.lines()), file=sys.stderr)
+        if arguments.dry_run:
+            return 0
+        _confirm(both, planned, arguments)
+        snapshot = planned.snapshot
+        with contextlib.closing(TuningHistory.at_home()) as history:
+            boots = " ".join(snapshot.boot_ids.values())
+            history.add_snapshot(
+                snapshot.snapshot_id, session.name, boots, snapshot.operator, encode(snapshot)
+            )
+            script = write_script(snapshot)
+            print(f"snapshot {snapshot.snapshot_id}, also as {script}", file=sys.stderr)
+            results = await applying.apply(both, planned, reading=reading)
+            history.set_results(snapshot.snapshot_id, encode(tuple(results)))
+            after = await gather(session, hypervisor=below, reading=reading)
+            judged = evaluate(after.document, options)
+            keep(history, after, judged)
+            results = applying.verify(results, planned, judged)
+            history.set_results(snapshot.snapshot_id, encode(tuple(results)))
+    _print_results(results, as_json=arguments.json)
+    good = (Outcome.APPLIED, Outcome.ALREADY_SO, Outcome.NEEDS_REBOOT, Outcome.NEEDS_RESTART)
+    return 0 if all(result.outcome in good for result in results) else EXIT_NOT_ALL
+
+
+def _confirm(both: Machines, planned: Plan, arguments: argparse.Namespace) -> None:
+    """Nothing without a yes; where it may hurt, nothing without the host's name.
+
+    Raises:
+        ReadOnlyError: It was not confirmed.
+    """
+    names = planned.hosts
+    careful = applying.needs_name(both)
+    if careful and arguments.host_name not in names:
+        raise ReadOnlyError(
+            "the host's name must be given",
+            careful,
+            f"add --yes --host-name {names[0] if names else both.host.name}",
+        )
+    if not arguments.yes:
+        if not sys.stdin.isatty():
+            raise ReadOnlyError("nothing was done", "not confirmed", "add --yes")
+        print("Do this? (yes/no) ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() != "yes":
+            raise ReadOnlyError("nothing was done", "not confirmed")
+    _unlock(both)
+
+
+def _unlock(both: Machines) -> None:
+    for session in (both.host, both.hypervisor):
+        if session is not None:
+            session.unlock()
+
+
+async def _roll_back(config: Config, arguments: argparse.Namespace, options: Options) -> int:
+    with contextlib.closing(TuningHistory.at_home()) as history:
+        stored = _snapshot(history.snapshots(arguments.host), arguments.snapshot, arguments.host)
+        snapshot = decode_snapshot(stored.body)
+        reading = reading_of(arguments)
+        async with opened(config, arguments.host) as (session, below):
+            both = Machines(session, below)
+            gathered = await gather(
+                session, hypervisor=below, reading=reading, timeout_s=arguments.timeout, probes=()
+            )
+            del gathered  # it was only asked whether they answer
+            careful = applying.needs_name(both)
+            if careful and arguments.host_name not in snapshot.hosts.values():
+                hint = f"add --yes --host-name {arguments.host}"
+                raise ReadOnlyError("the host's name must be given", careful, hint)
+            if not arguments.yes:
+                raise ReadOnlyError("nothing was done", "not confirmed", "add --yes")
+            _unlock(both)
+            results = await applying.roll_back(
+                both,
+                snapshot,
+                decode_results(stored.results),
+                force=arguments.force,
+                reading=reading,
+            )
+        good = all(r.outcome in (Outcome.APPLIED, Outcome.ALREADY_SO) for r in results)
+        if good:
+            history.set_rolled_back(snapshot.snapshot_id)
+    _print_results(results, as_json=arguments.json)
+    return 0 if good else EXIT_NOT_ALL
+
+
+def _snapshot(stored: Sequence[StoredSnapshot], wanted: str | None, host: str) -> StoredSnapshot:
+    if wanted is None:
+        found = next((one for one in stored if one.rolled_back_utc is None and one.results), None)
+    else:
+        found = next((one for one in stored if one.snapshot_id == wanted), None)
+    if found is None:
+        named = f"no snapshot {wanted!r}" if wanted else "no snapshot to go back to"
+        raise UsageError(f"{named} of {host}", hint=f"`gpuroom tuning {host} history` lists them")
+    return found
+
+
+def _history(arguments: argparse.Namespace) -> int:
+    with contextlib.closing(TuningHistory.at_home()) as history:
+        runs = history.runs(arguments.host)
+        snapshots = history.snapshots(arguments.host)
+    if arguments.json:
+        rows = {
+            "runs": [
+                {"run": r.run_id, "at": r.at_utc, "boot_id": r.boot_id, **_counts(r.verdicts)}
+                for r in runs
+            ],
+            "snapshots": [_snapshot_row(one) for one in snapshots],
+        }
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        return 0
+    for run_ in runs:
+        counts = ", ".join(f"{n} {word}" for word, n in _counts(run_.verdicts).items())
+        print(f"run {run_.run_id}  {run_.at_utc}  boot {run_.boot_id[:8]}  {counts}")
+    for one in snapshots:
+        row = _snapshot_row(one)
+        back = f", taken back {one.rolled_back_utc}" if one.rolled_back_utc else ""
+        print(f"snapshot {one.snapshot_id}  {one.at_utc}  by {one.operator}{back}")
+        for check, outcome in dict(row["results"]).items():  # type: ignore[call-overload]
+            print(f"  {check}: {outcome}")
+    return 0
+
+
+def _counts(verdicts: str) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for check, word in json.loads(verdicts).items():
+        if "[" not in check:
+            counts[word] = counts.get(word, 0) + 1
+    return counts
+
+
+def _snapshot_row(one: StoredSnapshot) -> dict[str, object]:
+    return {
+        "snapshot": one.snapshot_id,
+        "at": one.at_utc,
+        "boot_id": one.boot_id,
+        "operator": one.operator,
+        "rolled_back": one.rolled_back_utc,
+        "results": {r.check: r.outcome.value for r in decode_results(one.results)},
+    }
+
+
+def _report(config: Config, arguments: argparse.Namespace, options: Options) -> int:
+    gathered = asyncio.run(gather_host(config, arguments))
     findings = evaluate(gathered.document, options)
-    return show(arguments, findings, gathered.document)
+    _remember(gathered, findings)
+    print(report.to_markdown(findings, arguments.host).rstrip())
+    with contextlib.closing(TuningHistory.at_home()) as history:
+        snapshots = history.snapshots(arguments.host)
+    print("\n## What was changed\n")
+    if not snapshots:
+        print("Nothing, as far as this history knows.")
+    for one in snapshots:
+        back = ", taken back" if one.rolled_back_utc else ""
+        print(f"- {one.at_utc} by {one.operator} (snapshot {one.snapshot_id}{back})")
+        for result in decode_results(one.results):
+            detail = f": {result.detail}" if result.detail else ""
+            print(f"  - {result.check}: {result.outcome.value}{detail}")
+    return report.exit_code(findings)
+
+
+def _print_results(results: Sequence[Result], *, as_json: bool) -> None:
+    if as_json:
+        rows = [
+            {
+                "check": r.check,
+                "outcome": r.outcome.value,
+                "detail": r.detail,
+                "kernel": list(r.kernel),
+                "where": r.vantage.value,
+            }
+            for r in results
+        ]
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    width = max((len(r.check) for r in results), default=0)
+    for result in results:
+        print(f"{result.check:<{width}}  {result.outcome.value:<14}  {result.detail}".rstrip())
+        for line in result.kernel:
+            print(f"{'':<{width}}  kernel: {line}")

@@ -91,10 +91,10 @@ def collect(params: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
-def boot_id(root: str = "/") -> str:
+def boot_id(root: str = "") -> str:
     """Of the running kernel."""
     try:
-        with open(os.path.join(root, "proc/sys/kernel/random/boot_id")) as file:
+        with open(root + "/proc/sys/kernel/random/boot_id") as file:
             return file.read(64).strip()
     except OSError:
         return ""

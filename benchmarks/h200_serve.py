@@ -131,10 +131,14 @@ class Desk:
         env = {name: os.environ[name] for name in names if name in os.environ}
         env |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         run_id = f"{PROFILE}-{int(time.time())}"
-        answer = await self.ask(
-            "servers.start", 40.0, profile=PROFILE, run_id=run_id, argv=argv, env=env,
-            port=port, engine=EngineId.TRANSFORMERS.value, by="h200_serve",
-        )  # fmt: skip
+        for _ in range(20):
+            answer = await self.ask(
+                "servers.start", 40.0, profile=PROFILE, run_id=run_id, argv=argv, env=env,
+                port=port, engine=EngineId.TRANSFORMERS.value, by="h200_serve",
+            )  # fmt: skip
+            if "busy" not in answer:
+                break
+            await asyncio.sleep(0.5)  # the supervisor of the last run has yet to write its end
         if "started" not in answer:
             raise RoomError("the server could not be started", json.dumps(answer)[:500])
         return Server(answer["started"], port)
@@ -163,8 +167,8 @@ class Desk:
                         "messages": [{"role": "user", "content": "time"}],
                     }  # fmt: skip
                     answer = await self.ask(
-                        "http.ask", 100.0, port=server.port, path="/v1/chat/completions",
-                        method="POST", body=body, timeout_s=90.0,
+                        "http.ask", 60.0, port=server.port, path="/v1/chat/completions",
+                        method="POST", body=body, timeout_s=50.0,
                     )  # fmt: skip
                     if answer.get("status") == 200:
                         mark("first completion")

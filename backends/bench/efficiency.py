@@ -104,7 +104,30 @@ def conditions_of(run: RunResult, card: Card | None = None, cards: int | None = 
     layout = _layout(run.environment.effective_config, count)
     layout.check(count)
     kind = kv_type_of(run.environment.effective_config.get("kv_cache_dtype", ""))
-    return Conditions(card=card, layout=layout, kv_type=kind)
+    conditions = Conditions(card=card, layout=layout, kv_type=kind)
+    clock = _memory_clock(run)
+    if clock is None:
+        return conditions
+    ran_mhz, highest_mhz = clock
+    return replace(
+        conditions,
+        live_bandwidth_gbps=card.bandwidth_gbps.value * ran_mhz / highest_mhz,
+        live_source=f"memory ran at {ran_mhz:.0f} of {highest_mhz:.0f} MHz through the run",
+    )
+
+
+def _memory_clock(run: RunResult) -> tuple[float, float] | None:
+    """What the slowest card's memory ran at while it was measured, and its highest, in MHz."""
+    highest = {
+        str(gpu.get("uuid")): gpu.get("memory_clock_max_mhz") for gpu in run.environment.gpus
+    }
+    pairs = []
+    for step in run.steps:
+        for gpu in step.gpus:
+            most = highest.get(gpu.uuid)
+            if gpu.memory_clock_mean_mhz and isinstance(most, int | float) and most > 0:
+                pairs.append((min(gpu.memory_clock_mean_mhz, float(most)), float(most)))
+    return min(pairs, key=lambda pair: pair[0] / pair[1], default=None)
 
 
 def _layout(config: Mapping[str, str], count: int) -> Layout:

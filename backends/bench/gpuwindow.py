@@ -25,6 +25,8 @@ class _Sample:
     memory_bytes: int | None
     temperature_c: float | None
     reasons: int | None
+    memory_share: float | None
+    memory_clock_mhz: int | None
 
 
 class GpuSampler:
@@ -75,6 +77,10 @@ class GpuSampler:
                     got.memory_used_bytes,
                     got.temperature_gpu_c,
                     got.event_reasons,
+                    None
+                    if got.utilization_memory_pct is None
+                    else got.utilization_memory_pct / 100,
+                    got.memory_clock_mhz,
                 )
             )
 
@@ -88,16 +94,11 @@ class GpuSampler:
         return tuple(windows)
 
 
-def joules_per_token(gpus: Sequence[GpuWindow], output_tokens: int) -> float | None:
-    """Energy of all GPUs by output tokens; None where a GPU's energy is not known."""
-    if not gpus or not output_tokens or any(gpu.energy_j is None for gpu in gpus):
+def joules_per_token(gpus: Sequence[GpuWindow], tokens: int) -> float | None:
+    """Energy of all GPUs by so many tokens; None where a GPU's energy is not known."""
+    if not gpus or not tokens or any(gpu.energy_j is None for gpu in gpus):
         return None
-    return sum(gpu.energy_j or 0.0 for gpu in gpus) / output_tokens
-
-
-def capped(gpus: Sequence[GpuWindow], seconds: float) -> bool:
-    """Whether the power cap held the clocks for a fifth of the time or more, on any GPU."""
-    return any(gpu.throttle_s.get("sw_power_cap", 0.0) >= 0.2 * seconds for gpu in gpus)
+    return sum(gpu.energy_j or 0.0 for gpu in gpus) / tokens
 
 
 def _window(
@@ -138,4 +139,11 @@ def _window(
             (s.temperature_c for s in samples if s.temperature_c is not None), default=None
         ),
         throttle_s=throttle,
+        memory_utilization_mean=_mean([s.memory_share for s in samples]),
+        memory_clock_mean_mhz=_mean([s.memory_clock_mhz for s in samples]),
     )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

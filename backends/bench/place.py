@@ -48,6 +48,7 @@ class Place:
         room: What the machine has for the generator.
         environment: What is known of the server's host.
         gpus: Watches the host's GPUs; None where they are out of sight.
+        session: The server's host; None where it is out of sight.
     """
 
     generator: Generator
@@ -55,6 +56,7 @@ class Place:
     room: Room
     environment: Environment
     gpus: GpuSampler | None = None
+    session: HostSession | None = None
 
 
 def here(endpoint: Endpoint, version: str) -> Place:
@@ -85,6 +87,7 @@ def beside(session: HostSession, endpoint: Endpoint, version: str, python: str) 
         ),
         environment_of(snapshot, version),
         GpuSampler(lambda: session.snapshot, time.monotonic),
+        session,
     )
 
 
@@ -101,6 +104,7 @@ def environment_of(snapshot: HostSnapshot, version: str) -> Environment:
             "power_limit_max_w": gpu.readings.power_limit_max_w,
             "memory_total_bytes": gpu.readings.memory_total_bytes,
             "sm_clock_max_mhz": gpu.readings.sm_clock_max_mhz,
+            "memory_clock_max_mhz": gpu.readings.memory_clock_max_mhz,
             "vbios_version": gpu.readings.vbios_version,
         }
         for gpu in snapshot.gpus

@@ -246,6 +246,9 @@ class GpuWindow(msgspec.Struct, frozen=True, kw_only=True):
     temperature_max_c: float | None = None
     throttle_s: dict[str, float] = {}
     """Clock event reason to the seconds it was active."""
+    memory_utilization_mean: float | None = None
+    """Of 1: time in which the GPU's memory was read or written."""
+    memory_clock_mean_mhz: float | None = None
 
 
 class StepResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -310,6 +313,10 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     joules_per_output_token: float | None = None
     bound: str | None = None
     """What held the server back: compute, memory, queue, cap; None when unknown."""
+    bound_evidence: str | None = None
+    """What shows it, or why it is unknown."""
+    joules_per_total_token: float | None = None
+    """Energy of the GPUs / (input + output) tokens."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):

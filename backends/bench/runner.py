@@ -17,9 +17,10 @@ import msgspec
 
 from backends.bench import job as jobs
 from backends.bench import planfile, servermetrics
+from backends.bench.bound import what_bound
 from backends.bench.endpoint import Fetch
 from backends.bench.generator import VERSION
-from backends.bench.gpuwindow import GpuSampler, capped, joules_per_token
+from backends.bench.gpuwindow import GpuSampler, joules_per_token
 from backends.bench.identify import FLUSH
 from backends.bench.messages import Rates, client_health, maybe, real, whole
 from backends.bench.metrics import StepMetrics
@@ -29,6 +30,7 @@ from backends.bench.results import (
     ClientPlace,
     Environment,
     Finding,
+    GpuWindow,
     PlanEcho,
     RequestRecord,
     RunResult,
@@ -292,21 +294,24 @@ class Run:
             result,
             ledger=ledger,
             server=window,
-            bound=servermetrics.bound(window) if window is not None else None,
         )
 
     def _with_gpus(self, result: StepResult) -> StepResult:
         """The step with what the GPUs did in its window."""
         rates = result.steady or result.whole
-        if self._gpus is None or rates is None:
+        if rates is None:
             return result
-        seconds = rates.end_s - rates.start_s
-        gpus = self._gpus.between(self._began_s + rates.start_s, self._began_s + rates.end_s)
+        gpus: tuple[GpuWindow, ...] = ()
+        if self._gpus is not None:
+            gpus = self._gpus.between(self._began_s + rates.start_s, self._began_s + rates.end_s)
+        found = what_bound(result.server, gpus, rates.end_s - rates.start_s)
         return msgspec.structs.replace(
             result,
             gpus=gpus,
             joules_per_output_token=joules_per_token(gpus, rates.output_tokens),
-            bound="cap" if capped(gpus, seconds) else result.bound,
+            joules_per_total_token=joules_per_token(gpus, rates.input_tokens + rates.output_tokens),
+            bound=found.word,
+            bound_evidence=found.evidence,
         )
 
     def _judge(self, result: StepResult, message: dict[str, object], all_received: bool) -> None:

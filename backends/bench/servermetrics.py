@@ -198,19 +198,6 @@ def difference(readings: Sequence[Reading], name: str) -> float | None:
     return values[-1] - values[0]
 
 
-def bound(seen: ServerWindow) -> str | None:
-    """What held the server back as far as its own metrics say: queue, memory, or None.
-
-    A queue with a full KV cache, or preemptions, is memory; a queue without is the limit on
-    requests at once. Compute and power are told by the GPUs, not here.
-    """
-    waits = seen.waiting_mean is not None and seen.waiting_mean >= 1
-    full = seen.kv_cache_used_max is not None and seen.kv_cache_used_max >= 0.95
-    if seen.preemptions or (waits and full):
-        return "memory"
-    return "queue" if waits else None
-
-
 class Sampler:
     """Reads the metrics page at an interval, from `start` to `stop`.
 

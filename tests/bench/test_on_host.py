@@ -12,11 +12,11 @@ import pytest
 
 from backends.agent.remote.http import ask
 from backends.bench.endpoint import Unreachable, direct, parse_url
-from backends.bench.gpuwindow import GpuSampler, capped, joules_per_token
+from backends.bench.gpuwindow import GpuSampler, joules_per_token
 from backends.bench.onhost import HostGenerator, through
 from backends.bench.place import environment_of
 from backends.bench.process import GeneratorFailed
-from backends.bench.results import GpuWindow, RunStatus
+from backends.bench.results import RunStatus
 from backends.bench.runner import Event, Progress, Run, prepare_run
 from backends.bench.samples import read_records
 from backends.errors import RoomError, UsageError
@@ -175,7 +175,6 @@ def test_energy_is_power_over_the_window() -> None:
     assert (gpu.sm_clock_mean_mhz, gpu.sm_clock_max_mhz) == (1500.0, 2000)
     assert gpu.utilization_mean == 0.75
     assert gpu.temperature_max_c == 70.0
-    assert capped([gpu], 2.0)
     assert joules_per_token([gpu], 300) == pytest.approx(2.0)
     assert sampler.between(20.0, 21.0) == ()
 
@@ -186,7 +185,6 @@ def test_absent_power_is_no_energy() -> None:
     assert gpu.energy_j is None
     assert joules_per_token([gpu], 10) is None
     assert joules_per_token([], 10) is None
-    assert not capped([GpuWindow(uuid="x")], 1.0)
 
 
 def test_what_is_known_of_the_host_goes_into_the_result() -> None:

@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.bench.endpoint import Reply
-from backends.bench.results import ServerWindow
 from backends.bench.servermetrics import (
     Reading,
     Sampler,
-    bound,
     difference,
     parse,
     reading,
@@ -127,20 +125,6 @@ def test_accepted_tokens_of_speculation() -> None:
     )
     assert found is not None
     assert found.spec_accepted_per_step == 3.0
-
-
-@pytest.mark.parametrize(
-    ("seen", "word"),
-    [
-        (ServerWindow(samples=1, waiting_mean=0.0, kv_cache_used_max=0.99), None),
-        (ServerWindow(samples=1, waiting_mean=5.0, kv_cache_used_max=0.5), "queue"),
-        (ServerWindow(samples=1, waiting_mean=5.0, kv_cache_used_max=0.98), "memory"),
-        (ServerWindow(samples=1, waiting_mean=0.0, preemptions=3), "memory"),
-        (ServerWindow(samples=1), None),
-    ],
-)
-def test_what_held_it_back(seen: ServerWindow, word: str | None) -> None:
-    assert bound(seen) == word
 
 
 async def test_the_sampler_samples_until_it_is_stopped() -> None:

@@ -12,8 +12,10 @@ import msgspec
 
 from backends import paths
 from backends.bench import planfile
+from backends.bench.onhost import Asker
 from backends.bench.plan import Closed, Open, Plan, Trace
 from backends.bench.preflight import refuses
+from backends.bench.provenance import SessionAgent, what_serves
 from backends.bench.results import RunResult, RunStatus, Severity, to_json
 from backends.bench.runner import Run, prepare_run, record_file
 from backends.errors import RoomError, UsageError
@@ -45,7 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "host", nargs="?", metavar="HOST", help="send the load from this host, beside the server"
     )
     what.add_argument(
-        "server", nargs="?", metavar="SERVER", help="a server of the configuration, on HOST"
+        "server",
+        nargs="?",
+        metavar="SERVER",
+        help="on HOST: a server of the configuration, a port, or a URL as seen from there",
     )
     what.add_argument(
         "--url",
@@ -86,6 +91,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     out = parser.add_argument_group("results")
     out.add_argument("--json", action="store_true", help="the result document on stdout")
     out.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    out.add_argument(
+        "--baseline",
+        nargs="?",
+        const="",
+        metavar="RUN",
+        help="compare with this run when done; without RUN, with the pinned one of server and plan",
+    )
     out.add_argument("--force", action="store_true", help="run whatever the check before it finds")
 
 
@@ -109,23 +121,69 @@ async def _bench(arguments: argparse.Namespace, plan: Plan, found: Where) -> int
         if refuses(prepared.findings) and not arguments.force:
             console.say("not run; --force runs it all the same")
             return EXIT_UNTRUSTED
+        environment, model = there.environment, None
+        if there.session is not None:
+            serves = await what_serves(
+                there.session, found.server.port, prepared.server.engine, environment
+            )
+            environment, model = serves.environment, serves.model
+            prepared.findings.extend(serves.findings)
+            for finding in serves.findings:
+                console.say(bench_table.finding_line(finding))
         run = Run(
             prepared,
             there.generator,
             there.fetch,
             listener=console.event,
             folder=folder,
-            environment=there.environment,
+            environment=environment,
             profile=found.profile,
             gpus=there.gpus,
         )
         result = await _until_interrupted(run)
-    _keep(result, folder)
+        _keep(result, folder)
+        ceilings = None
+        if not arguments.json and there.session is not None and result.steps:
+            ceilings = await _ceilings(there.session, result, model)
     if arguments.json:
         sys.stdout.write(to_json(result).decode() + "\n")
     else:
         console.end(result)
+        if ceilings:
+            print(f"\n{ceilings}")
+        if arguments.baseline is not None:
+            _compare(result, arguments.baseline)
     return exit_status(result)
+
+
+async def _ceilings(session: Asker, result: RunResult, model: str | None) -> str:
+    """What each step could have been, or why that is not known."""
+    from backends.bench.efficiency import conditions_of
+    from backends.bench.remote_model import weigh_remote
+    from tui.cli.bench_possible import possible
+
+    try:
+        conditions = conditions_of(result)
+        if model is None:
+            raise UsageError("the server's arguments name no model")
+        name, weights = await weigh_remote(SessionAgent(session), model)
+        return possible(result, name, weights, conditions)
+    except RoomError as error:
+        return f"what was possible is not known: {error}"
+
+
+def _compare(result: RunResult, baseline: str) -> None:
+    """Print the comparison with a baseline; a run that has none says so."""
+    from tui.cli import bench_compare
+
+    names = [baseline, result.run_id] if baseline else [result.run_id]
+    parser = argparse.ArgumentParser()
+    bench_compare.add_arguments(parser)
+    print()
+    try:
+        bench_compare.run(parser.parse_args(names))
+    except RoomError as error:
+        print(f"not compared: {error}")
 
 
 async def _until_interrupted(run: Run) -> RunResult:

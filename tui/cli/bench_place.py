@@ -60,7 +60,12 @@ def where(arguments: argparse.Namespace) -> Where:
     if arguments.server is not None:
         if url is not None:
             raise UsageError("SERVER and --url exclude each other")
-        url, profile = _of_profile(config, arguments), arguments.server
+        if arguments.server.isdecimal():
+            url = f"http://127.0.0.1:{arguments.server}"
+        elif "://" in arguments.server:
+            url = arguments.server
+        else:
+            url, profile = _of_profile(config, arguments), arguments.server
     if url is None:
         raise UsageError(
             "which server?",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tui.cli.bench_history import NAMES, figure, find_run, open_history, table
+from tui.cli.bench_history import NAMES, find_run, open_history
 
 if TYPE_CHECKING:
     from backends.bench.results import RunResult
@@ -68,9 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _possible(result: RunResult, model: str, gpus: str | None) -> str:
     """Each step beside its ceilings."""
     from backends.bench.cards import card_table, parse_gpus
-    from backends.bench.efficiency import conditions_of, efficiency
+    from backends.bench.efficiency import conditions_of
     from backends.bench.models import load_model
-    from backends.bench.roofline import FigureKind
+    from tui.cli.bench_possible import possible
 
     count, card = None, None
     if gpus:
@@ -78,33 +78,7 @@ def _possible(result: RunResult, model: str, gpus: str | None) -> str:
         card = card_table().find(name)
     conditions = conditions_of(result, card, count)
     name, weights = load_model(model)
-    layout = conditions.layout
-    kinds = (FigureKind.PAPER, FigureKind.LIVE, FigureKind.REALISTIC)
-    rows = []
-    for step in efficiency(result, weights, conditions):
-        cells = [step.label, str(step.roofline.conditions.context)]
-        cells.append(figure(step.stream_tokens_per_s))
-        for kind in kinds:
-            cells.append(figure(step.roofline.figure(kind).stream_tokens_per_s))
-            cells.append(_percent(step.stream_share(kind)))
-        cells.append(_percent(step.output_share(FigureKind.REALISTIC)))
-        rows.append(cells)
-    header = ["load", "context", "tok/s a stream"]
-    for kind in kinds:
-        header += [kind.value, "reached"]
-    header.append("of all streams")
-    return "\n".join(
-        (
-            f"what {name} could do on {layout.cards} x {conditions.card.name}, tp {layout.tp}, "
-            f"dp {layout.dp}, pp {layout.pp}, ep {layout.ep} (tok/s a stream while decoding)",
-            table(header, rows, right=range(1, len(header))),
-            "`gpuroom roofline` has the assumptions of each figure",
-        )
-    )
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.1%}"
+    return possible(result, name, weights, conditions)
 
 
 def _produced_by(result: RunResult) -> Iterator[str]:

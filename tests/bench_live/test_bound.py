@@ -1,0 +1,71 @@
+"""What held a step back, and the words that show it."""
+
+from __future__ import annotations
+
+import pytest
+
+from backends.bench.bound import what_bound
+from backends.bench.results import GpuWindow, ServerWindow
+
+
+def gpu(**changes: object) -> GpuWindow:
+    fields: dict[str, object] = {
+        "uuid": "GPU-1",
+        "power_mean_w": 300.0,
+        "power_limit_w": 600.0,
+        "utilization_mean": 0.99,
+        "memory_utilization_mean": 0.2,
+    }
+    return GpuWindow(**(fields | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seen", "word"),
+    [
+        (ServerWindow(samples=1, waiting_mean=0.0, kv_cache_used_max=0.99), None),
+        (ServerWindow(samples=1, waiting_mean=5.0, kv_cache_used_max=0.5), "queue"),
+        (ServerWindow(samples=1, waiting_mean=5.0, kv_cache_used_max=0.98), "memory"),
+        (ServerWindow(samples=1, waiting_mean=0.0, preemptions=3), "memory"),
+        (ServerWindow(samples=1), None),
+    ],
+)
+def test_what_the_server_says(seen: ServerWindow, word: str | None) -> None:
+    assert what_bound(seen, (), 10.0).word == word
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"memory_utilization_mean": 0.8}, "memory"),
+        ({"power_mean_w": 520.0}, "compute"),
+        ({}, None),
+        ({"utilization_mean": 0.5, "memory_utilization_mean": 0.8}, None),
+        ({"utilization_mean": None, "power_mean_w": 590.0}, None),
+        ({"power_mean_w": None, "memory_utilization_mean": None}, None),
+        ({"throttle_s": {"sw_power_cap": 3.0}}, "cap"),
+        ({"throttle_s": {"sw_power_cap": 1.0}}, None),
+    ],
+)
+def test_what_the_gpus_say(changes: dict[str, object], word: str | None) -> None:
+    found = what_bound(None, [gpu(**changes)], 10.0)
+    assert found.word == word
+    assert found.evidence
+
+
+def test_the_cap_comes_before_the_queue_and_names_its_figures() -> None:
+    queue = ServerWindow(samples=5, waiting_mean=9.0)
+    found = what_bound(queue, [gpu(), gpu(throttle_s={"sw_power_cap": 5.0})], 10.0)
+    assert found.word == "cap"
+    assert found.evidence == "the power cap of 600 W held the clocks for 50% of it"
+
+
+def test_one_idle_gpu_of_several_is_no_busy_set() -> None:
+    found = what_bound(None, [gpu(power_mean_w=550.0), gpu(utilization_mean=0.1)], 10.0)
+    assert found.word is None
+    assert "waited" in found.evidence
+
+
+def test_nothing_in_sight_is_said() -> None:
+    assert what_bound(None, (), 1.0).evidence == (
+        "neither the GPUs nor the server's metrics were in sight"
+    )

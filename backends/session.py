@@ -13,6 +13,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from backends.agent.client import NotificationHandler, Source
 from backends.agent.loader import agent_argv
+from backends.agent.remote import mask
 from backends.alerts import alerts
 from backends.clock import Clock
 from backends.config import HostConfig
@@ -351,6 +352,8 @@ def _without_secrets(value: object, key: str = "") -> object:
         return {str(name): _without_secrets(item, str(name)) for name, item in value.items()}
     if _SECRET.search(key) and isinstance(value, str | bytes | list | tuple):
         return "***"
+    if key == "argv" and isinstance(value, list | tuple):
+        return mask.argv([str(word) for word in value])
     if isinstance(value, list | tuple):
         return [_without_secrets(item) for item in value]
     return value if isinstance(value, str | int | float | bool) or value is None else repr(value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -175,7 +175,7 @@ class AgentClient:
         params: Mapping[str, object] | None = None,
         *,
         timeout_s: float = 10.0,
-    ) -> AsyncIterator[object]:
+    ) -> AsyncGenerator[object]:
         """The pieces of a streaming method, each acknowledged once it was taken.
 
         The deadline is for its beginning. Leaving the iteration early cancels it on the host

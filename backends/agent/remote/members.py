@@ -44,7 +44,13 @@ def is_alive(pid: int, start_ticks: int, root: str = "/proc") -> bool:
     return fields is not None and int(fields[1][19]) == start_ticks and fields[1][0] not in "ZX"
 
 
-def scan(record: Dict[str, Any], root: str = "/proc", deep: bool = True) -> List[Member]:
+def scan(
+    record: Dict[str, Any],
+    root: str = "/proc",
+    deep: bool = True,
+    zombies: bool = False,
+    known: Optional[Dict[int, int]] = None,
+) -> List[Member]:
     """The living processes of a run.
 
     Args:
@@ -53,6 +59,8 @@ def scan(record: Dict[str, Any], root: str = "/proc", deep: bool = True) -> List
         root: Where the processes are listed.
         deep: Also read the environment of every process of ours (the marker). Without it only
             sessions, descent and cgroup are looked at, which costs a tenth.
+        known: Pid and start time of processes that were seen to belong to it before.
+        zombies: Also those that ended and that nobody has asked about: dead workers.
     """
     if record.get("boot_id") != boot_id():
         return []
@@ -71,7 +79,10 @@ def scan(record: Dict[str, Any], root: str = "/proc", deep: bool = True) -> List
     for pid, (_, _, session, ticks, _, _) in table.items():
         if session == record["session"] and ticks >= oldest:
             mark(pid, "session")
-    for pid in _cgroup_members(record.get("cgroup")):
+    for pid, ticks in (known or {}).items():
+        if pid in table and table[pid][3] == ticks:
+            mark(pid, "descendant")
+    for pid in cgroup_members(record.get("cgroup")):
         mark(pid, "cgroup")
     if supervisor in table and table[supervisor][3] == record["supervisor_ticks"]:
         for pid in _descendants(table, supervisor):
@@ -96,7 +107,7 @@ def scan(record: Dict[str, Any], root: str = "/proc", deep: bool = True) -> List
             cpu_ticks=table[pid][4],
         )
         for pid in sorted(signs)
-        if table[pid][0] not in "ZX"
+        if zombies or table[pid][0] not in "ZX"
     ]
 
 
@@ -183,7 +194,22 @@ def _descendants(table: Dict[int, Tuple[str, int, int, int, int, str]], pid: int
     return found
 
 
-def _cgroup_members(path: Optional[str]) -> List[int]:
+def cgroup_of(pid: int, root: str = "/proc") -> Optional[str]:
+    """The folder of a process's cgroup (version 2); None for the root one or none."""
+    try:
+        with open("%s/%d/cgroup" % (root, pid)) as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith("0::/") and line != "0::/" and "/../" not in line:
+            path = "/sys/fs/cgroup" + line[3:]
+            return path if os.path.isdir(path) else None
+    return None
+
+
+def cgroup_members(path: Optional[str]) -> List[int]:
+    """Processes in a cgroup and in those below it."""
     if not path:
         return []
     found: List[int] = []

@@ -13,16 +13,15 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from . import mask, members, ports, processes, rpc, supervisor
+from . import ladder, mask, members, ports, processes, rpc, supervisor
 
 TITLE = "gpuroom-supervisor"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,63}")
 IDENTITY = ("pid", "start_ticks", "session", "supervisor_pid", "supervisor_ticks")
 START_WAIT_S = 20.0
 KEPT_RUNS = 20
@@ -42,10 +41,12 @@ def register(agent: Any) -> None:
     agent.methods.add("servers.start", start, threaded=True)
     agent.methods.add("servers.list", list_runs, threaded=True)
     agent.methods.add("servers.look", look, threaded=True)
+    agent.methods.add("servers.inspect", inspect, threaded=True)
     agent.methods.add("servers.check", check, threaded=True)
     agent.methods.add("servers.describe", describe, threaded=True)
     agent.methods.add("servers.candidates", candidates, threaded=True)
     agent.methods.add_stream("servers.stop", stop)
+    agent.methods.add_stream("servers.stop_found", stop_found)
 
 
 def start(params: Params) -> Dict[str, Any]:
@@ -132,7 +133,7 @@ def look(params: Params) -> Dict[str, Any]:
     if state is None:
         raise rpc.RpcError("there is no such run here")
     record = state["record"]
-    found = members.scan(record, deep=bool(params.get("deep")))
+    found = members.scan(record, deep=bool(params.get("deep")), zombies=True)
     ticks = float(os.sysconf("SC_CLK_TCK"))
     state["members"] = [members.describe(member) for member in found]
     state["cpu_s"] = sum(member.cpu_ticks for member in found) / ticks
@@ -144,6 +145,33 @@ def look(params: Params) -> Dict[str, Any]:
         info = os.stat(record["log"])
         state["log"] = {"device": info.st_dev, "inode": info.st_ino, "size": info.st_size}
     return state
+
+
+def inspect(params: Params) -> Dict[str, Any]:
+    """A process that nobody here started, with its descendants and its cgroup: as `look` does.
+
+    Args:
+        params: `pid` and `start_ticks`, and at will `cgroup` (a path below /sys/fs/cgroup) and
+            `port`.
+    """
+    pid, ticks = int(params["pid"]), params.get("start_ticks")
+    stat = processes.read_stat("/proc", pid)
+    begun = stat[0] if stat is not None else 0
+    alive = stat is not None and ticks in (None, begun)
+    found = []
+    if alive:
+        record = _found_record(pid, begun, params.get("cgroup"))
+        found = members.scan(record, deep=False, zombies=True)
+    answer: Dict[str, Any] = {
+        "alive": alive and members.is_alive(pid, begun),
+        "start_ticks": begun if alive else None,
+        "members": [members.describe(member) for member in found],
+        "cpu_s": sum(member.cpu_ticks for member in found) / float(os.sysconf("SC_CLK_TCK")),
+        "read_bytes": members.io_bytes([member.pid for member in found]),
+    }
+    if params.get("port"):
+        answer["port"] = ports.owner(int(params["port"]))
+    return answer
 
 
 def check(params: Params) -> Dict[str, Any]:
@@ -229,10 +257,7 @@ def candidates(params: Params) -> List[Dict[str, Any]]:
 
 
 def stop(params: Params, stream: rpc.Stream) -> None:
-    """Stop a run, wholly, and say each step.
-
-    The ladder: the main process gets `signal` (engines drain then), after `grace_s` the group gets
-    SIGTERM, then every member SIGKILL, until a fresh look finds none. Strangers are never touched.
+    """Stop a run, wholly, and say each step (`ladder.descend`).
 
     Args:
         params: `dir`, `signal` (default TERM), `grace_s`, `by`, `origin`, `port`.
@@ -243,47 +268,65 @@ def stop(params: Params, stream: rpc.Stream) -> None:
     if state is None:
         raise rpc.RpcError("there is no such run here")
     record = state["record"]
-    with _operation(place, params):
-        grace_s = min(3600.0, max(0.0, float(params.get("grace_s", 30.0))))
-        number = int(getattr(signal, "SIG" + str(params.get("signal", "TERM")).upper()))
-        deadline = time.monotonic() + grace_s
 
-        def left(deep: bool = False) -> List[members.Member]:
-            found = members.scan(record, deep=deep)
-            # An orphan that moved away is seen by its marker alone: look for it before the end.
-            found = found or (members.scan(record, deep=True) if not deep else [])
-            return [member for member in found if _may_touch(member, state["owner"])]
+    def look(deep: bool) -> List[members.Member]:
+        found = members.scan(record, deep=deep)
+        # An orphan that moved away is seen by its marker alone: look for it before the end.
+        found = found or (members.scan(record, deep=True) if not deep else [])
+        return [member for member in found if _may_touch(member, state["owner"])]
 
-        def say(text: str, found: List[members.Member]) -> None:
-            described = [members.describe(member) for member in found[:200]]
-            # The stop goes on without its audience: half a stop helps nobody.
-            with contextlib.suppress(rpc.StreamClosed):
-                stream.send({"step": text, "members": described})
-
-        found = left(deep=True)
-        main = [
-            m for m in found if m.pid == record["pid"] and m.start_ticks == record["start_ticks"]
-        ]
-        if main:
-            say("SIG%s to the main process" % signal.Signals(number).name[3:], found)
-            _signal_all(main, number)
-            found = _wait(left, deadline, lambda now: not _has(now, record), stream)
-        if found:
-            say("SIGTERM to all that are left", found)
-            _signal_all(found, signal.SIGTERM)
-            found = _wait(left, max(deadline, time.monotonic() + 3.0), lambda now: not now, stream)
-        kill_deadline = time.monotonic() + 60.0
-        while found and time.monotonic() < kill_deadline:
-            say("SIGKILL to all that are left", found)
-            _signal_all(found, signal.SIGKILL)
-            found = _wait(left, time.monotonic() + 5.0, lambda now: not now, stream)
+    with _operation(os.path.dirname(place), "stop.lock", params):
         port = params.get("port") or record.get("port")
-        facts = _wait_port(int(port), stream) if port else None
-        stuck = [
-            dict(members.describe(member), kernel_stack=_kernel_stack(member.pid))
-            for member in found
-        ]
-        stream.send({"done": True, "left": stuck, "port": facts})
+        ladder.descend(look, record["pid"], record["start_ticks"], port, params, stream)
+
+
+def stop_found(params: Params, stream: rpc.Stream) -> None:
+    """Stop a process that nobody here started, with its descendants, by the same ladder.
+
+    Whoever descends from it when the stop begins, or later from one of those, belongs to it, also
+    after its parent has gone; so does its session, where it leads one, and its cgroup, where
+    nobody else is in it. Nothing else is touched.
+
+    Args:
+        params: `pid` and `start_ticks`; `signal`, `grace_s`, `by`, `origin`, `port`, `cgroup`.
+        stream: As for `stop`.
+    """
+    pid, ticks = int(params["pid"]), int(params["start_ticks"])
+    if pid <= 1 or pid == os.getpid() or any(a["pid"] == pid for a in _ancestors(os.getpid())):
+        raise rpc.RpcError("pid %d carries this very connection: it is not stopped from here" % pid)
+    if not members.is_alive(pid, ticks):
+        raise rpc.RpcError("pid %d has ended, or is another process by now" % pid)
+    record = _found_record(pid, ticks, params.get("cgroup"))
+    known: Dict[int, int] = {}
+
+    def look(deep: bool) -> List[members.Member]:
+        found = members.scan(record, deep=False, known=known)
+        known.update((member.pid, member.start_ticks) for member in found)
+        return found
+
+    home = os.path.join(root(), ".found")
+    os.makedirs(home, mode=0o755, exist_ok=True)
+    with _operation(home, "%d-%d.lock" % (pid, ticks), params):
+        try:
+            ladder.descend(look, pid, ticks, params.get("port"), params, stream)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(home, "%d-%d.lock" % (pid, ticks)))
+
+
+def _found_record(pid: int, ticks: int, cgroup: Optional[str]) -> Dict[str, Any]:
+    """A found process in the form that `members.scan` takes."""
+    fields = processes.stat_fields("/proc", pid)
+    record: Dict[str, Any] = {
+        "boot_id": members.boot_id(), "pid": pid, "start_ticks": ticks,
+        "session": pid if fields is not None and int(fields[1][3]) == pid else -1,
+        "supervisor_pid": -1, "supervisor_ticks": -1, "run_id": "", "cgroup": None,
+    }  # fmt: skip
+    own = {member.pid for member in members.scan(record, deep=False, zombies=True)}
+    path = cgroup or members.cgroup_of(pid)
+    if path and set(members.cgroup_members(path)) <= own:
+        record["cgroup"] = path
+    return record
 
 
 def _may_touch(member: members.Member, owner: int) -> bool:
@@ -294,44 +337,10 @@ def _may_touch(member: members.Member, owner: int) -> bool:
         return False
 
 
-def _has(found: List[members.Member], record: Dict[str, Any]) -> bool:
-    return any(m.pid == record["pid"] and m.start_ticks == record["start_ticks"] for m in found)
-
-
-def _wait(left: Any, deadline: float, done: Any, stream: rpc.Stream) -> List[members.Member]:
-    """Look again until `done(members)` or the deadline; whoever asked may have gone meanwhile."""
-    while True:
-        found: List[members.Member] = left()
-        if done(found) or time.monotonic() >= deadline:
-            return found
-        if stream.wait_closed(0.1):
-            time.sleep(0.1)
-
-
-def _wait_port(port: int, stream: rpc.Stream) -> Dict[str, Any]:
-    deadline = time.monotonic() + 35.0  # a server that held GPUs may keep its port for 30 s
-    while True:
-        facts = ports.owner(port)
-        if facts["free"] or facts["owners"] or time.monotonic() >= deadline:
-            return facts
-        time.sleep(0.2)
-
-
-def _signal_all(found: List[members.Member], number: int) -> None:
-    for member in found:
-        try:
-            members.send_signal(member.pid, member.start_ticks, number)
-        except PermissionError:
-            raise rpc.RpcError(
-                "pid %d belongs to %s: only they and root may stop it"
-                % (member.pid, processes.user_of("/proc", member.pid))
-            ) from None
-
-
 @contextlib.contextmanager
-def _operation(place: str, params: Params) -> Iterator[None]:
+def _operation(folder: str, name: str, params: Params) -> Iterator[None]:
     """One operator at a time; the other is told who."""
-    path = os.path.join(os.path.dirname(place), "stop.lock")
+    path = os.path.join(folder, name)
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
@@ -477,12 +486,3 @@ def _ancestors(pid: int) -> List[Dict[str, Any]]:
         argv: Tuple[str, ...] = tuple(mask.argv(processes.read_argv("/proc", pid))[:8])
         found.append({"pid": pid, "name": fields[0], "argv": list(argv)})
     return found
-
-
-def _kernel_stack(pid: int) -> Optional[str]:
-    """Where in the kernel an unkillable process sits; needs root."""
-    try:
-        with open("/proc/%d/stack" % pid) as file:
-            return file.read(2000)
-    except OSError:
-        return None

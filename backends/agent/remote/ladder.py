@@ -1,0 +1,111 @@
+"""Stops processes, wholly, and says each step: the one ladder for whatever started them.
+
+The main process gets the signal (engines drain then), after the grace all that are left get
+SIGTERM, then SIGKILL, until a fresh look finds none. Strangers are never touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from typing import Any, Callable, Dict, List, Optional
+
+from . import members, ports, processes, rpc
+
+TERM_WAIT_S = 3.0
+KILL_WAIT_S = 60.0
+
+Params = Dict[str, Any]
+Look = Callable[[bool], List[members.Member]]
+"""Who is left; True: look as thoroughly as can be."""
+
+
+def descend(
+    look: Look, pid: int, start_ticks: int, port: Any, params: Params, stream: rpc.Stream
+) -> None:
+    """Go down the ladder.
+
+    Args:
+        look: Finds the processes that are left and may be touched.
+        pid: The main process.
+        start_ticks: When it began: what has its pid later is somebody else.
+        port: What must be free in the end; None where there is none.
+        params: `signal` (default TERM) and `grace_s`.
+        stream: Gets `step` (words), `members` left, and last `done` with `left` and `port`.
+    """
+    grace_s = min(3600.0, max(0.0, float(params.get("grace_s", 30.0))))
+    number = int(getattr(signal, "SIG" + str(params.get("signal", "TERM")).upper()))
+    deadline = time.monotonic() + grace_s
+
+    def is_main(member: members.Member) -> bool:
+        return member.pid == pid and member.start_ticks == start_ticks
+
+    def say(text: str, found: List[members.Member]) -> None:
+        described = [members.describe(member) for member in found[:200]]
+        # The stop goes on without its audience: half a stop helps nobody.
+        with contextlib.suppress(rpc.StreamClosed):
+            stream.send({"step": text, "members": described})
+
+    found = look(True)
+    main = [member for member in found if is_main(member)]
+    if main:
+        say("SIG%s to the main process" % signal.Signals(number).name[3:], found)
+        _signal_all(main, number)
+        found = _wait(look, deadline, lambda now: not any(map(is_main, now)), stream)
+    if found:
+        say("SIGTERM to all that are left", found)
+        _signal_all(found, signal.SIGTERM)
+        until = max(deadline, time.monotonic() + TERM_WAIT_S)
+        found = _wait(look, until, lambda now: not now, stream)
+    kill_deadline = time.monotonic() + KILL_WAIT_S
+    while found and time.monotonic() < kill_deadline:
+        say("SIGKILL to all that are left", found)
+        _signal_all(found, signal.SIGKILL)
+        found = _wait(look, time.monotonic() + 5.0, lambda now: not now, stream)
+    facts = _wait_port(int(port)) if port else None
+    stuck = [
+        dict(members.describe(member), kernel_stack=_kernel_stack(member.pid)) for member in found
+    ]
+    stream.send({"done": True, "left": stuck, "port": facts})
+
+
+def _wait(
+    look: Look, deadline: float, done: Callable[[List[members.Member]], bool], stream: rpc.Stream
+) -> List[members.Member]:
+    """Look again until `done(members)` or the deadline; whoever asked may have gone meanwhile."""
+    while True:
+        found = look(False)
+        if done(found) or time.monotonic() >= deadline:
+            return found
+        if stream.wait_closed(0.1):
+            time.sleep(0.1)
+
+
+def _wait_port(port: int) -> Dict[str, Any]:
+    deadline = time.monotonic() + 35.0  # a server that held GPUs may keep its port for 30 s
+    while True:
+        facts = ports.owner(port)
+        if facts["free"] or facts["owners"] or time.monotonic() >= deadline:
+            return facts
+        time.sleep(0.2)
+
+
+def _signal_all(found: List[members.Member], number: int) -> None:
+    for member in found:
+        try:
+            members.send_signal(member.pid, member.start_ticks, number)
+        except PermissionError:
+            raise rpc.RpcError(
+                "pid %d belongs to %s: only they and root may stop it"
+                % (member.pid, processes.user_of("/proc", member.pid))
+            ) from None
+
+
+def _kernel_stack(pid: int) -> Optional[str]:
+    """Where in the kernel an unkillable process sits; needs root."""
+    try:
+        with open("/proc/%d/stack" % pid) as file:
+            return file.read(2000)
+    except OSError:
+        return None

@@ -1,0 +1,335 @@
+"""All that is done with the servers of one host: find, check, start, watch, stop, restart.
+
+The screens and the command line both work through this, and only through this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import os
+import secrets
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from backends.clock import SYSTEM_CLOCK, Clock
+from backends.errors import RoomError, UsageError
+from backends.servers import precheck
+from backends.servers.catalogue import Catalogue
+from backends.servers.configuration import read_http
+from backends.servers.engines import ENGINES, Engine, EngineId, Phase
+from backends.servers.host import Host, PortHolder, ask_http, convert
+from backends.servers.launchers.base import Launcher, Run, StartFinding, StopResult, StopStep
+from backends.servers.launchers.found import FoundLauncher
+from backends.servers.launchers.process import ProcessLauncher
+from backends.servers.lifecycle import Assessment, State
+from backends.servers.logfeed import LogSink
+from backends.servers.profiles import LauncherKind, Profile, Readiness
+from backends.servers.recognise import named_model, recognise
+from backends.servers.watch import ServerWatch, Watched
+from backends.storage.starts import Start, StartHistory
+
+ASKED_BY: Final = "servers"
+MEMORY_BACK_S: Final = 30.0
+MEMORY_SLACK_BYTES: Final = 512 << 20
+OVER: Final = frozenset({State.STOPPED, State.EXITED, State.CRASHED})
+
+
+class Candidate(PortHolder, frozen=True):
+    """A process of the host that listens on TCP."""
+
+    argv: tuple[str, ...] = ()
+    parent: int = 0
+    ports: tuple[int, ...] = ()
+    container: str | None = None
+
+
+class ServerDesk:
+    """The servers of one host.
+
+    Args:
+        host: The host.
+        profiles: Those of this host.
+        catalogue: Known failures.
+        starts: Earlier starts; None keeps none.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        profiles: Sequence[Profile],
+        catalogue: Catalogue,
+        starts: StartHistory | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._host = host
+        self.profiles = {profile.name: profile for profile in profiles}
+        self._catalogue = catalogue
+        self._starts = starts
+        self._clock = clock
+        self._process = ProcessLauncher(host)
+        self._found = FoundLauncher(host)
+        self._launchers: Mapping[LauncherKind, Launcher] = {"process": self._process}
+
+    @property
+    def host(self) -> Host:
+        """The host."""
+        return self._host
+
+    def profile(self, name: str) -> Profile:
+        """The profile of that name.
+
+        Raises:
+            UsageError: There is none on this host.
+        """
+        profile = self.profiles.get(name)
+        if profile is None:
+            from backends.config import nearest
+
+            raise UsageError(
+                f"no server {name!r} is configured for {self._host.name}",
+                hint=nearest(name, self.profiles) if self.profiles else "see [[servers]]",
+            )
+        return profile
+
+    def launcher_of(self, run: Run) -> Launcher:
+        """Who handles a run."""
+        return self._found if run.adopted else self._launchers[run.launcher]
+
+    # --- what is there ---------------------------------------------------------------------------
+
+    async def runs(self) -> list[Run]:
+        """Every server on the host: what gpuroom started (dead or alive), and what it found."""
+        known: list[Run] = []
+        for launcher in self._launchers.values():
+            known += await launcher.runs()
+        ours: set[int] = set()
+        for run in known:
+            look = await self.launcher_of(run).look(run)
+            ours |= {member.pid for member in look.members}
+        return [*known, *(run for run in await self.strangers() if run.pid not in ours)]
+
+    async def strangers(self) -> list[Run]:
+        """Servers that gpuroom did not start, known by their command line."""
+        answer = await self._host.request(
+            "servers.candidates", asked_by=ASKED_BY, what="look for servers", timeout_s=20.0
+        )
+        found: list[Run] = []
+        for entry in answer if isinstance(answer, list) else ():
+            with contextlib.suppress(RoomError):
+                candidate = convert(entry, Candidate, "a process")
+                engine = recognise(candidate.argv)
+                if engine is not None:
+                    found.append(await self._found.run_of(candidate.pid, engine))
+        return found
+
+    async def adopt(self, pid: int) -> Run:
+        """A process that runs, as a server to watch and stop.
+
+        Raises:
+            AgentError: There is no such process.
+        """
+        return await self._found.run_of(pid, None)
+
+    async def find(self, name: str) -> Run:
+        """The newest run of a profile, or of what was found under that name or pid.
+
+        Raises:
+            UsageError: There is none.
+        """
+        if name.isdigit():
+            return await self.adopt(int(name))
+        runs = await self.runs()
+        for run in runs:
+            if name == run.profile:
+                return run
+        names = ", ".join(run.profile for run in runs) or "none"
+        raise UsageError(
+            f"no server {name!r} has been started on {self._host.name}", f"there are: {names}"
+        )
+
+    # --- start -----------------------------------------------------------------------------------
+
+    async def check(self, profile: Profile) -> list[StartFinding]:
+        """What stands in the way of a start."""
+        answer = await self._host.request(
+            "servers.check",
+            {
+                "argv": list(profile.command),
+                "cwd": profile.cwd,
+                "port": profile.port,
+                "paths": precheck.model_paths(profile),
+                "profile": profile.name,
+                "path": profile.env.get("PATH"),
+            },
+            asked_by=ASKED_BY,
+            what=f"check before starting {profile.name}",
+            timeout_s=20.0,
+        )
+        facts = convert(answer, precheck.CheckFacts, "a start")
+        return precheck.findings(profile, facts, self._host.snapshot)
+
+    async def start(self, profile: Profile) -> Run:
+        """Start it; what `check` finds is not asked again.
+
+        Raises:
+            ProfileBusy: It runs already.
+            LaunchError: It can't be started.
+        """
+        run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+        launcher = self._launcher_for(profile)
+        return await launcher.start(profile, run_id, operator(), origin())
+
+    async def watch(
+        self, run: Run, profile: Profile | None = None, *, log_sink: LogSink | None = None
+    ) -> ServerWatch:
+        """A watch of a run, not yet begun (`async with`)."""
+        profile = profile or self.profiles.get(run.profile)
+        engine = self.engine_of(run, profile)
+        history: Mapping[Phase, Sequence[float]] = {}
+        if self._starts is not None:
+            durations = await asyncio.to_thread(
+                self._starts.phase_durations, self._host.name, run.profile
+            )
+            history = {Phase(p): took for p, took in durations.items() if p in set(Phase)}
+        return ServerWatch(
+            self._host,
+            self.launcher_of(run),
+            Watched(
+                run,
+                engine,
+                profile.ready if profile is not None else Readiness(),
+                named_model(engine, run.argv),
+            ),
+            self._catalogue,
+            history=history,
+            clock=self._clock,
+            log_sink=log_sink,
+        )
+
+    def engine_of(self, run: Run, profile: Profile | None = None) -> Engine:
+        """The engine of a run, from its profile, its record or its command line."""
+        if profile is not None:
+            return profile.engine
+        if run.engine is not None and run.engine in set(EngineId):
+            return ENGINES[EngineId(run.engine)]
+        return recognise(run.argv) or ENGINES[EngineId.CUSTOM]
+
+    async def effective(self, watch: ServerWatch) -> dict[str, str]:
+        """What a server runs with: as its log said, and as its endpoints say."""
+        port, values = watch.watched.run.port, dict(watch.effective.merged)
+        for endpoint in watch.watched.engine.config_paths if port is not None else ():
+            assert port is not None
+            with contextlib.suppress(RoomError):
+                answer = await ask_http(self._host, port, endpoint, asked_by=ASKED_BY)
+                if answer.status == 200:
+                    values |= read_http(watch.watched.engine, answer.body.encode())
+        return values
+
+    async def record(self, watch: ServerWatch, found: Assessment) -> None:
+        """Write a start that is over into the history, where it was watched from its beginning."""
+        if self._starts is None or not watch.from_start:
+            return
+        outcome = "ready" if found.was_ready else found.state.value
+        log = watch.witnesses.log
+        run = watch.watched.run
+        started = datetime.fromtimestamp(run.started_at or datetime.now(UTC).timestamp(), UTC)
+        start = Start(
+            run_id=run.run_id,
+            host=self._host.name,
+            profile=run.profile,
+            engine=watch.watched.engine.id.value,
+            version=log.verdict.version if log is not None else None,
+            started=started,
+            outcome=outcome,
+            cause=found.cause,
+            took_s=watch.watched_s,
+            phases={phase.value: seconds for phase, seconds in watch.phases.items()},
+        )
+        await asyncio.to_thread(self._starts.save, start)
+
+    # --- stop ------------------------------------------------------------------------------------
+
+    async def stop(
+        self,
+        run: Run,
+        on_step: Callable[[StopStep], None] = lambda step: None,
+        *,
+        grace_s: float | None = None,
+    ) -> StopResult:
+        """Stop a run, wholly: no process, port free, GPU memory given back; what remains is named.
+
+        Raises:
+            ProfileBusy: Somebody else is stopping it.
+            LaunchError: The stop broke off.
+        """
+        profile = self.profiles.get(run.profile)
+        if grace_s is None:
+            engine = self.engine_of(run, profile)
+            grace_s = profile.stop_grace_s if profile is not None else engine.stop.grace_s
+        launcher = self.launcher_of(run)
+        pids = {member.pid for member in (await launcher.look(run, deep=True)).members}
+        result = await launcher.stop(run, grace_s, operator(), origin(), on_step)
+        held = await self._memory_held(pids, on_step)
+        return StopResult(result.left, result.port, held)
+
+    async def stop_newest(
+        self, profile: Profile, on_step: Callable[[StopStep], None] = lambda step: None
+    ) -> StopResult | None:
+        """Stop the newest run of a profile; None where there never was one."""
+        launcher = self._launcher_for(profile)
+        for run in await launcher.runs():
+            if run.profile == profile.name:
+                return await self.stop(run, on_step)
+        return None
+
+    def _launcher_for(self, profile: Profile) -> Launcher:
+        launcher = self._launchers.get(profile.launcher)
+        if launcher is None:
+            raise UsageError(f"the launcher {profile.launcher!r} is not available here")
+        return launcher
+
+    async def _memory_held(
+        self, pids: set[int], on_step: Callable[[StopStep], None]
+    ) -> tuple[str, ...]:
+        """Wait until the driver lists none of `pids`; name the GPUs where it still does."""
+        if not self._host.snapshot.gpus:
+            return ()
+        deadline_s = self._clock.monotonic_s() + MEMORY_BACK_S
+        told = False
+        while True:
+            with contextlib.suppress(RoomError):
+                await self._host.request(
+                    "refresh", asked_by=ASKED_BY, what="read GPU memory after a stop"
+                )
+            await asyncio.sleep(0.3)
+            snapshot = self._host.snapshot
+            held = {
+                uuid for process in snapshot.processes if process.pid in pids
+                for uuid, used in process.memory_bytes.items() if used is None or used > 0
+            }  # fmt: skip
+            if not held:
+                return ()
+            if self._clock.monotonic_s() >= deadline_s:
+                gpus = (snapshot.gpu(uuid) for uuid in held)
+                return tuple(f"GPU {gpu.index}" for gpu in gpus if gpu is not None)
+            if not told:
+                on_step(StopStep("waiting for the GPU memory to be given back", 0))
+                told = True
+
+
+def operator() -> str:
+    """Who works here."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def origin() -> str:
+    """The machine that gpuroom runs on."""
+    return socket.gethostname()

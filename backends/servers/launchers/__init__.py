@@ -1,0 +1,1 @@
+"""The ways to run a server on a host, behind one protocol."""

@@ -1,0 +1,145 @@
+"""What every launcher offers: start, find, look at, stop a run, and say where its log is.
+
+A launcher may also have a run wait (a queue): then `RunLook.waiting` says for what, and there is no
+process yet. Nothing else in the product asks which launcher it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from backends.errors import RoomError
+from backends.model import Severity
+from backends.servers.host import MemberFacts, PortFacts
+from backends.servers.profiles import LauncherKind, Profile
+
+
+class LogKind(StrEnum):
+    """Where a log is kept."""
+
+    FILE = "file"
+    COMMAND = "command"
+    """What a command prints that follows it: `journalctl -f`, `docker logs -f`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Where the log of a run is: a path on the host, or the command that follows it."""
+
+    kind: LogKind
+    path: str = ""
+    argv: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a server on a host. `place` is what its launcher knows it by."""
+
+    run_id: str
+    profile: str
+    launcher: LauncherKind
+    place: str
+    log: LogPlace | None
+    started_at: float | None = None
+    """Epoch seconds, of the host's clock."""
+    argv: tuple[str, ...] = ()
+    env: Mapping[str, str] | None = None
+    cwd: str | None = None
+    port: int | None = None
+    engine: str | None = None
+    pid: int | None = None
+    by: str | None = None
+    origin: str | None = None
+    adopted: bool = False
+    """Found running; gpuroom did not start it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunLook:
+    """A run now."""
+
+    alive: bool
+    pid: int | None = None
+    members: tuple[MemberFacts, ...] = ()
+    exit_code: int | None = None
+    """Negative: the signal that ended it."""
+    oom_killed: bool = False
+    cpu_s: float | None = None
+    read_bytes: int | None = None
+    port: PortFacts | None = None
+    waiting: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StopStep:
+    """One step of a stop, and how many processes were left before it."""
+
+    words: str
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopResult:
+    """What remains after a stop; nothing, when it is complete."""
+
+    left: tuple[MemberFacts, ...] = ()
+    port: PortFacts | None = None
+    gpu_memory_held: tuple[str, ...] = ()
+    """GPUs whose memory was not given back, in words."""
+
+    @property
+    def complete(self) -> bool:
+        """No process left, port free, GPU memory given back."""
+        return not self.left and not self.gpu_memory_held and (self.port is None or self.port.free)
+
+
+@dataclass(frozen=True, slots=True)
+class StartFinding:
+    """Something that is in the way of a start, or may be, and the way out."""
+
+    id: str
+    severity: Severity
+    title: str
+    way_out: str
+
+
+class LaunchError(RoomError):
+    """A server could not be started or stopped."""
+
+
+class ProfileBusy(LaunchError):
+    """The profile runs already, or somebody else is at it: says who."""
+
+    exit_code = 7
+
+
+class Launcher(Protocol):
+    """One way to run servers on one host."""
+
+    kind: LauncherKind
+
+    async def start(self, profile: Profile, run_id: str, by: str, origin: str) -> Run:
+        """Start it; returns once it is known to have been started (not: to be ready).
+
+        Raises:
+            ProfileBusy: It runs already.
+            LaunchError: It can't be started, in the host's words.
+        """
+        ...
+
+    async def runs(self) -> list[Run]:
+        """The newest run of every profile of this launcher on the host, dead ones included."""
+        ...
+
+    async def look(self, run: Run, *, deep: bool = False) -> RunLook:
+        """A run now; `deep` takes longer and finds processes that hide."""
+        ...
+
+    async def stop(
+        self, run: Run, grace_s: float, by: str, origin: str, on_step: Callable[[StopStep], None]
+    ) -> StopResult:
+        """Stop it, wholly, and say what remains."""
+        ...

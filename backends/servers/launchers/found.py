@@ -1,0 +1,173 @@
+"""Servers that gpuroom did not start: watched, tailed and stopped just as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import PurePosixPath
+from typing import Final
+
+import msgspec
+
+from backends.servers.engines import Engine
+from backends.servers.host import Host, MemberFacts, PortFacts, convert
+from backends.servers.launchers.base import (
+    LaunchError,
+    LogKind,
+    LogPlace,
+    Run,
+    RunLook,
+    StopResult,
+    StopStep,
+)
+from backends.servers.profiles import LauncherKind, Profile
+from backends.servers.recognise import named_model, named_port, recognise
+
+ASKED_BY: Final = "servers"
+
+
+class Described(msgspec.Struct, frozen=True):
+    """What the agent tells of any process (`servers.describe`)."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str = ""
+    argv: tuple[str, ...] = ()
+    user: str | None = None
+    container: str | None = None
+    cwd: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    env: Mapping[str, str] | None = None
+    ports: tuple[int, ...] = ()
+    started: float | None = None
+
+
+class _Inspected(msgspec.Struct, frozen=True):
+    alive: bool
+    start_ticks: int | None = None
+    members: tuple[MemberFacts, ...] = ()
+    cpu_s: float | None = None
+    read_bytes: int | None = None
+    port: PortFacts | None = None
+
+
+class FoundLauncher:
+    """Processes of one host that became servers by being looked at."""
+
+    kind: LauncherKind = "process"
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    async def describe(self, pid: int) -> Described:
+        """What is known of a process.
+
+        Raises:
+            AgentError: There is none of that pid.
+        """
+        answer = await self._host.request(
+            "servers.describe", {"pid": pid}, asked_by=ASKED_BY, what=f"look at pid {pid}"
+        )
+        return convert(answer, Described, f"pid {pid}")
+
+    async def run_of(self, pid: int, engine: Engine | None) -> Run:
+        """The process as a run."""
+        told = await self.describe(pid)
+        engine = engine or recognise(told.argv)
+        port = told.ports[0] if told.ports else None
+        if engine is not None and port is None:
+            port = named_port(engine, told.argv)
+        return Run(
+            run_id=f"{told.boot_id}-{told.pid}-{told.start_ticks}",
+            profile=_name(engine, told),
+            launcher="process",
+            place=f"{told.pid}:{told.start_ticks}",
+            log=_log(told),
+            started_at=told.started,
+            argv=told.argv,
+            env=told.env,
+            cwd=told.cwd,
+            port=port,
+            engine=engine.id.value if engine is not None else None,
+            pid=told.pid,
+            by=told.user,
+            adopted=True,
+        )
+
+    async def start(self, profile: Profile, run_id: str, by: str, origin: str) -> Run:
+        """What was only found can't be started."""
+        raise LaunchError(
+            f"{profile.name} was found, not configured",
+            hint="`gpuroom servers import HOST PID` writes a profile from it",
+        )
+
+    async def runs(self) -> list[Run]:
+        """None of its own: `ServerDesk.strangers` looks for them."""
+        return []
+
+    async def look(self, run: Run, *, deep: bool = False) -> RunLook:
+        """The process and its descendants now."""
+        pid, ticks = _identity(run)
+        answer = await self._host.request(
+            "servers.inspect",
+            {"pid": pid, "start_ticks": ticks, "port": run.port},
+            asked_by=ASKED_BY,
+            what=f"look at {run.profile}",
+            timeout_s=15.0,
+        )
+        told = convert(answer, _Inspected, run.profile)
+        return RunLook(
+            alive=told.alive,
+            pid=pid if told.alive else None,
+            members=told.members,
+            cpu_s=told.cpu_s,
+            read_bytes=told.read_bytes,
+            port=told.port,
+        )
+
+    async def stop(
+        self, run: Run, grace_s: float, by: str, origin: str, on_step: Callable[[StopStep], None]
+    ) -> StopResult:
+        """The process and its descendants, by the same ladder."""
+        import contextlib
+
+        from backends.servers.launchers.process import StopPiece
+
+        pid, ticks = _identity(run)
+        last: StopPiece | None = None
+        pieces = self._host.stream(
+            "servers.stop_found",
+            {"pid": pid, "start_ticks": ticks, "grace_s": grace_s, "port": run.port},
+            asked_by=ASKED_BY,
+            what=f"stop {run.profile}",
+            changes_host=True,
+        )
+        async with contextlib.aclosing(pieces):
+            async for piece in pieces:
+                last = convert(piece, StopPiece, "a stop")
+                if not last.done:
+                    on_step(StopStep(last.step, len(last.members)))
+        if last is None or not last.done:
+            raise LaunchError(f"the stop of {run.profile} broke off", hint="look again, and repeat")
+        return StopResult(last.left, last.port)
+
+
+def _identity(run: Run) -> tuple[int, int]:
+    pid, _, ticks = run.place.partition(":")
+    return int(pid), int(ticks)
+
+
+def _name(engine: Engine | None, told: Described) -> str:
+    """A short name: the model, else the program."""
+    model = named_model(engine, told.argv) if engine is not None else None
+    if model:
+        return PurePosixPath(model).name[:40]
+    return PurePosixPath(told.argv[0]).name[:40] if told.argv else f"pid-{told.pid}"
+
+
+def _log(told: Described) -> LogPlace | None:
+    """Where its standard output goes, when that is a file."""
+    for target in (told.stdout, told.stderr):
+        if target and target.startswith("/") and not target.startswith(("/dev/", "/proc/")):
+            return LogPlace(LogKind.FILE, target.removesuffix(" (deleted)"))
+    return None

@@ -1,0 +1,83 @@
+"""A real session on this machine, and the desk of its servers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from backends.config import Config, HostConfig
+from backends.hub import RoomHub
+from backends.servers.catalogue import load_catalogue
+from backends.servers.desk import ServerDesk
+from backends.servers.lifecycle import Assessment, State
+from backends.servers.profiles import Profile, resolve_profiles
+from backends.session import HostSession
+from backends.storage.starts import StartHistory
+from backends.tuning.gather import reached
+from tests.sshd import free_port
+
+DEADLINE_S = 60.0
+LLAMA = str(Path(__file__).with_name("llama.py"))
+QUICK = str(Path(__file__).with_name("quick.py"))
+
+
+def profile_of(name: str = "tiny", **more: object) -> Profile:
+    table = {"name": name, "host": "here", "engine": "custom", "command": ["true"], **more}
+    (profile,) = resolve_profiles([table])
+    return profile
+
+
+def llama_profile(model: Path, name: str = "tiny", **more: object) -> Profile:
+    port = free_port()
+    command = [sys.executable, LLAMA, "--model", str(model), "--port", str(port)]
+    return profile_of(name, engine="llamacpp", command=command, port=port, **more)
+
+
+def quick_profile(name: str = "quick", *words: str, **more: object) -> Profile:
+    """A server that is ready within a moment, and says so on /health."""
+    port = free_port()
+    command = [sys.executable, QUICK, "--port", str(port), *words]
+    ready = {"path": "/health"}
+    return profile_of(name, command=command, port=port, ready=ready, **more)
+
+
+@contextlib.asynccontextmanager
+async def desk_of(
+    *profiles: Profile,
+    host: HostConfig | None = None,
+    config: Config | None = None,
+    starts: StartHistory | None = None,
+) -> AsyncIterator[ServerDesk]:
+    """The desk of a host that is reached; by default of this machine."""
+    host = host or HostConfig(name="here", target="local", python=sys.executable)
+    async with RoomHub([host], config or Config()) as hub:
+        session: HostSession = hub.sessions[0]
+        await reached(session, DEADLINE_S)
+        yield ServerDesk(session, profiles, load_catalogue(), starts)
+
+
+def is_state(*states: State) -> Callable[[Assessment], bool]:
+    return lambda found: found.state in states
+
+
+def members_alive(run_id: str) -> list[int]:
+    """Processes of this machine that carry the marker of a run."""
+    wanted = f"GPUROOM_RUN={run_id}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                if wanted in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                    found.append(int(entry))
+    return found
+
+
+def toml_of(path: Path, **table: object) -> Path:
+    import tomli_w
+
+    path.write_text(tomli_w.dumps(json.loads(json.dumps({"servers": [table]}))))
+    return path

@@ -41,6 +41,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("restart", "tui.cli.restart", "stop a server, then start it"),
     Command("wait-ready", "tui.cli.wait_ready", "wait until a server is ready, or say why not"),
     Command("adopt", "tui.cli.adopt", "watch a server that gpuroom did not start"),
+    Command("logs", "tui.cli.logs", "read, filter and follow the log of a server"),
     Command("diagnose", "tui.cli.diagnose", "say what a server's log shows: ready, failed and why"),
     Command("facts", "tui.cli.facts", "what a host says of itself, for the tuning checks"),
     Command("tuning", "tui.cli.tuning", "what a host gets wrong, and what would put it right"),

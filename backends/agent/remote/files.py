@@ -46,19 +46,36 @@ def describe(path: str) -> Dict[str, Any]:
 
 
 def read(params: Params) -> Dict[str, Any]:
-    """A piece of a file: `path`, `offset`, `size`; with `inode`, only while it is that file."""
+    """A piece of a file: `path`, `offset`, `size`; with `inode`, of that file alone.
+
+    A file that was renamed by a rotation is found beside `path` by its inode.
+    """
     size = max(0, min(MAX_READ, int(params["size"])))
+    path = os.path.expanduser(str(params["path"]))
     try:
-        with open(os.path.expanduser(str(params["path"])), "rb") as file:
+        with _open_inode(path, params.get("inode")) as file:
             info = os.fstat(file.fileno())
-            if not stat.S_ISREG(info.st_mode):
-                raise rpc.RpcError("%s is not a regular file" % params["path"])
-            if "inode" in params and int(params["inode"]) != info.st_ino:
-                raise rpc.RpcError("the file was replaced", data={"replaced": True})
             data = os.pread(file.fileno(), size, max(0, int(params["offset"])))
     except OSError as error:
         raise rpc.RpcError("%s: %s" % (params["path"], error.strerror)) from None
     return {"z": pack(data), "size": info.st_size, "inode": info.st_ino, "device": info.st_dev}
+
+
+def _open_inode(path: str, inode: Optional[int]) -> BinaryIO:
+    for candidate in [path] if inode is None else [path, *_siblings(path)]:
+        try:
+            file = open(candidate, "rb", buffering=0)
+        except OSError:
+            if inode is None:
+                raise
+            continue
+        info = os.fstat(file.fileno())
+        if stat.S_ISREG(info.st_mode) and (inode is None or info.st_ino == int(inode)):
+            return file
+        file.close()
+        if inode is None:
+            raise rpc.RpcError("%s is not a regular file" % path)
+    raise rpc.RpcError("the file was replaced", data={"replaced": True})
 
 
 def pack(data: bytes) -> str:

@@ -1,0 +1,189 @@
+"""`gpuroom logs HOST SERVER`: the log of a server without a screen."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from backends.servers.logquery import Query
+    from backends.servers.logstore import LogStore
+    from backends.servers.logtext import Item
+    from backends.session import HostSession
+
+EXIT_NOTHING = 1
+LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Whose log, and which of its lines."""
+    parser.add_argument("host", metavar="HOST", help="alias, user@host:port, local")
+    parser.add_argument(
+        "server", metavar="SERVER",
+        help="profile, pid, word of a server's command line, or absolute path on the host",
+    )  # fmt: skip
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with what is appended")
+    parser.add_argument(
+        "-n", "--lines", type=int, metavar="N",
+        help="at most the newest N lines (default 100; all with --since or --grep)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--since", metavar="TIME", help="09:26, '2026-03-14 09:26', or 10m before the newest line"
+    )
+    parser.add_argument(
+        "--grep", metavar="REGEX", help="lines that fit; small letters fit any case"
+    )
+    parser.add_argument("--level", choices=LEVELS, help="lines of at least that level")
+    parser.add_argument("--rank", type=int, metavar="N", help="lines of that process alone")
+    parser.add_argument("--json", action="store_true", help="a JSON object a line")
+    parser.add_argument("--config", type=Path, help="configuration file to use")
+    parser.add_argument(
+        "--timeout", type=float, default=30.0, metavar="SECONDS",
+        help="give up when the host is not reached by then (default %(default)s)",
+    )  # fmt: skip
+    parser.epilog = (
+        "Exit status: 0 lines were printed, 1 none fits or the log is empty, 2 wrong use, no such "
+        "server or file, 3 the host is out of reach, 4 the agent failed there, 130 interrupted."
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what is wanted."""
+    from backends.errors import UsageError
+    from backends.servers.logquery import Pattern, Query
+    from backends.servers.prefixes import Level
+
+    if arguments.lines is not None and not 0 <= arguments.lines <= 10_000_000:
+        raise UsageError("--lines must be between 0 and 10000000")
+    query = Query(
+        level=Level(arguments.level) if arguments.level else None,
+        rank=arguments.rank,
+        pattern=Pattern(arguments.grep) if arguments.grep else None,
+    )
+    return asyncio.run(_logs(arguments, query))
+
+
+async def _logs(arguments: argparse.Namespace, query: Query) -> int:
+    from backends import config as configuration
+    from backends.hub import RoomHub
+    from backends.servers.logplaces import find_log
+    from backends.servers.logstore import LogStore
+    from tui.cli.prompts import terminal_prompter
+
+    config = configuration.load(arguments.config)
+    (host,) = configuration.resolve_hosts(config, [arguments.host])
+    async with RoomHub([host], config, terminal_prompter()) as hub:
+        (session,) = hub.sessions
+        await _reached(session, arguments.timeout)
+        path = await find_log(session, arguments.server, asked_by="logs")
+        printer = Printer(as_json=arguments.json)
+        store = LogStore(session, path, asked_by="logs")
+        await store.open_end(whole_lines=arguments.follow)
+        await _print_old(store, query, arguments, printer)
+        printer.flush()
+        if arguments.follow:
+            await _print_new(session, store, query, printer)
+        return 0 if printer.count else EXIT_NOTHING
+
+
+async def _reached(session: HostSession, timeout_s: float) -> None:
+    """Wait for the link."""
+    from backends.clock import SYSTEM_CLOCK
+    from backends.errors import LinkError
+    from backends.model import LinkState
+
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + timeout_s
+    while (link := session.snapshot.link).state is not LinkState.LIVE:
+        late = SYSTEM_CLOCK.monotonic_s() >= deadline_s
+        if link.state is LinkState.REFUSED or (link.state is LinkState.LOST and link.error) or late:
+            raise LinkError(
+                f"cannot reach {session.name}",
+                link.error or f"no answer within {timeout_s:g} s",
+                link.hint or f"`gpuroom doctor {session.name}` says where it hangs",
+            )
+        await asyncio.sleep(0.02)
+
+
+async def _print_old(
+    store: LogStore, query: Query, arguments: argparse.Namespace, printer: Printer
+) -> None:
+    """What is in the log by now."""
+    from backends.servers.logtimes import TimeSearch
+
+    everything = arguments.since is not None or arguments.grep is not None
+    count = arguments.lines if arguments.lines is not None else None if everything else 100
+    start = store.text.start
+    if arguments.since is not None:
+        search = TimeSearch(store.text, arguments.since)
+        start = await store.find_time(search)
+    if count is None:
+        await store.scan(query, start, back=False, on_item=printer.show)
+        return
+    for item in await store.last(query, count, start=start):
+        printer.show(item)
+
+
+async def _print_new(session: HostSession, store: LogStore, query: Query, printer: Printer) -> None:
+    """What is appended from now on; an unfinished line waits for its end."""
+    from backends.servers.logstore import LogStore as Store
+
+    live = Store(session, store.path, asked_by="logs")
+    live.resume_after(store)
+    running = asyncio.create_task(live.run())
+    at = live.text.end
+    told = ""
+    try:
+        while not running.done():
+            live.changed.clear()
+            at = await live.scan_complete(query, at, printer.show)
+            printer.flush()
+            if live.error != told:
+                told = live.error
+                print(f"gpuroom: {told or 'the log goes on'}", file=sys.stderr)
+            await live.changed.wait()
+        await running
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+class Printer:
+    """Lines on standard output."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self.count = 0
+
+    def show(self, item: Item) -> bool:
+        """Print an item."""
+        line = item.line
+        if line is None:
+            if item.mark.strip():
+                self._mark(item)
+            return True
+        self.count += 1
+        if self._as_json:
+            fields = {
+                "offset": item.offset, "text": line.text, "message": line.message,
+                "level": line.level, "stamp": line.stamp, "source": line.source,
+                "rank": line.rank, "updates": line.updates,
+            }  # fmt: skip
+            sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
+        else:
+            sys.stdout.write(line.text.rstrip("\r") + "\n")
+        return True
+
+    def _mark(self, item: Item) -> None:
+        if self._as_json:
+            sys.stdout.write(json.dumps({"offset": item.offset, "mark": item.mark}) + "\n")
+        else:
+            self.flush()
+            print(f"--- {item.mark}", file=sys.stderr)
+
+    def flush(self) -> None:
+        """Hand it on now."""
+        sys.stdout.flush()

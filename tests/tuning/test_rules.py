@@ -89,6 +89,15 @@ def test_without_its_facts_nothing_passes(rule: str) -> None:
     assert finding.verdict is not Verdict.PASS, finding.evidence
 
 
+def test_a_card_on_no_fabric_is_no_failure() -> None:
+    # An H200 passed through to a virtual machine alone: nvidia-smi prints N/A for its fabric.
+    facts = {
+        "gpu/0000:00:06.0/name": "NVIDIA H200",
+        "gpu/0000:00:06.0/fabric_state": "N/A",
+    }
+    assert find(document(facts), "gpu.fabric_manager", {}).verdict is Verdict.NOT_APPLICABLE
+
+
 def _damaged(case: Case, key: str) -> list[FactsDocument]:
     whole = document(case.good)
     result = []

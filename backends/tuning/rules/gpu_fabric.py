@@ -209,6 +209,10 @@ def _reseat() -> Fix:
     return manual("reset the GPU; if it stays, reseat the board")
 
 
+NO_FABRIC: Final = frozenset({"n/a", "[n/a]", "not supported", "not_supported", "0"})
+"""`nvmlGpuFabricState_t` 0 is NOT_SUPPORTED; `nvidia-smi -q` prints N/A for it."""
+
+
 @rule("gpu.fabric_manager")
 def fabric_manager(scene: Scene) -> Judgements:
     view = scene.view
@@ -216,7 +220,11 @@ def fabric_manager(scene: Scene) -> Judgements:
     switch = scene.context.nvswitch
     present = view.flag("nvswitch/present")
     states = [(g, view.text(g.key("fabric_state"))) for g in scene.gpus]
-    known = [(g, s) for g, s in states if s is not None]
+    # "N/A" is the driver's word for a card that is on no fabric it could join (a VM with one GPU).
+    known = [(g, s) for g, s in states if s is not None and s.lower() not in NO_FABRIC]
+    if states and not known and any(s is not None for _, s in states) and unit is None:
+        yield not_applicable("the driver says that the GPUs are on no fabric")
+        return
     if present is False or (switch is False and not known):
         if unit is not None or present is False:
             fix = None

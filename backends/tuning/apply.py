@@ -269,7 +269,7 @@ async def prepare(
         boot_ids={v: gathered.boot_ids.get(v, "") for v in machines.vantages},
         taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
         operator=_operator(),
-        root=reading.root,
+        roots=reading.roots(machines.vantages),
         saved=_saved(resolved, known),
     )
     return Plan(tuple(resolved), known, snapshot, loader, persistent)
@@ -351,7 +351,12 @@ async def roll_back(
     unless forced. Values of the kernel are not touched after a reboot, since the boot has reset
     them; files are put back all the same.
     """
-    reading = replace(reading or Reading(), root=snapshot.root)
+    own = Vantage.HOST if machines.hypervisor is None else Vantage.GUEST
+    reading = replace(
+        reading or Reading(),
+        root=snapshot.roots.get(own, "/"),
+        below=snapshot.roots.get(Vantage.HOST, "/"),
+    )
     after = {(r.vantage, path): data for r in results for path, data in r.after.items()}
     ran = {(r.check, command) for r in results for command in r.ran}
     back: list[Result] = []
@@ -610,8 +615,9 @@ def _file(looked: _Looked | None) -> File:
     return File(data, looked.mode, clean(looked.error, 300))
 
 
-def _as_root(reading: Reading) -> dict[str, object]:
-    params: dict[str, object] = {"root": reading.root, "sudo": True}
+def _as_root(machines: Machines, vantage: Vantage, reading: Reading) -> dict[str, object]:
+    root = reading.roots(machines.vantages)[vantage]
+    params: dict[str, object] = {"root": root, "sudo": True}
     if reading.password is not None:
         params["password"] = reading.password
     return params
@@ -620,7 +626,7 @@ def _as_root(reading: Reading) -> dict[str, object]:
 async def _ask_read(
     machines: Machines, vantage: Vantage, paths: Sequence[str], reading: Reading
 ) -> _Files:
-    params = {"paths": list(paths), **_as_root(reading)}
+    params = {"paths": list(paths), **_as_root(machines, vantage, reading)}
     answer = await machines.at(vantage).request(
         "changes.read", params, asked_by="tuning", what="read what would change", timeout_s=60.0
     )
@@ -663,7 +669,7 @@ async def _carry_out(
     session = machines.at(vantage)
     answer = await session.request(
         "changes.carry_out",
-        {"steps": rows, "boot_id": boot_id, **_as_root(reading)},
+        {"steps": rows, "boot_id": boot_id, **_as_root(machines, vantage, reading)},
         asked_by="tuning",
         what="change settings",
         changes_host=True,

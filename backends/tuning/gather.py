@@ -6,8 +6,8 @@ import asyncio
 import base64
 import contextlib
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -44,13 +44,21 @@ class Reading:
         sudo: Try `sudo -n` for what only root may read.
         password: For sudo, given once; never stored or written down.
         root: A folder that stands for `/` on the host; for trials.
+        below: The same on the hypervisor below it, where it is another.
         deadline_s: What hangs is left behind after that.
     """
 
     sudo: bool = False
     password: str | None = None
     root: str = "/"
+    below: str = ""
     deadline_s: float = DEADLINE_S
+
+    def roots(self, vantages: Iterable[Vantage]) -> dict[Vantage, str]:
+        """The folder by vantage; a host alone is seen from `HOST`."""
+        both = Vantage.GUEST in vantages
+        result = {Vantage.HOST: (self.below or self.root) if both else self.root}
+        return {**result, Vantage.GUEST: self.root} if both else result
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +133,12 @@ async def gather(
     asked = [(session, own)]
     if hypervisor is not None:
         asked.append((hypervisor, Vantage.HOST))
+    roots = reading.roots([where for _, where in asked])
     results = await asyncio.gather(
-        *(_one(one, where, reading, timeout_s, asked_by, probes) for one, where in asked),
+        *(
+            _one(one, where, replace(reading, root=roots[where]), timeout_s, asked_by, probes)
+            for one, where in asked
+        ),
         return_exceptions=True,
     )
     documents: list[FactsDocument] = []

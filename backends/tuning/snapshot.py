@@ -58,7 +58,7 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
         hosts: Names of the machines, by vantage.
         boot_ids: Their boots, by vantage.
         taken_at: ISO 8601 in UTC.
-        root: The folder that stood for `/`.
+        roots: The folders that stood for `/`, by vantage.
     """
 
     snapshot_id: str
@@ -67,7 +67,7 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     boot_ids: dict[Vantage, str]
     taken_at: str
     operator: str
-    root: str
+    roots: dict[Vantage, str]
     saved: tuple[Saved, ...]
 
 

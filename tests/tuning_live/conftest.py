@@ -32,10 +32,12 @@ class Bench:
 
     machines: Machines
     tree: Tree
+    below: Tree | None = None
 
     @property
     def reading(self) -> Reading:
-        return Reading(root=str(self.tree.folder))
+        below = "" if self.below is None else str(self.below.folder)
+        return Reading(root=str(self.tree.folder), below=below)
 
     async def judge(self) -> tuple[Gathered, dict[str, Finding]]:
         found = await gather(

@@ -1,0 +1,90 @@
+"""Time of one gathering on a large host, and of auditing many hosts from here.
+
+Usage: python benchmarks/tuning_facts.py [--cpus 256] [--gpus 8] [--hosts 64] [--runs 5]
+
+The host is a folder built like one (files of procfs and sysfs on this machine's disk, a simulated
+NVML with eight GPUs is not part of it); the links are local ones, an agent each. Commands are those
+of the folder: what real ones cost is not in these figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from backends.agent.remote import facts  # noqa: E402
+from backends.config import HostConfig  # noqa: E402
+from backends.hub import RoomHub  # noqa: E402
+from backends.tuning.engine import evaluate  # noqa: E402
+from backends.tuning.gather import Reading, gather, reached  # noqa: E402
+from backends.tuning.probes import PROBES  # noqa: E402
+from tests.tuning_live.tree import make_host  # noqa: E402
+
+
+def one_host(folder: str, runs: int) -> None:
+    """The agent's own part, without a link."""
+    rows = [[p.kind.value, p.target, list(p.argv), p.limit_bytes, p.root] for p in PROBES]
+    wall, cpu = [], []
+    for _ in range(runs):
+        began, used = time.monotonic(), time.process_time()
+        answer = facts.collect({"probes": rows, "root": folder})
+        wall.append(time.monotonic() - began)
+        cpu.append(time.process_time() - used)
+    print(
+        f"one gathering on the host: {statistics.median(wall):.3f} s (worst {max(wall):.3f}), "
+        f"{statistics.median(cpu):.3f} s of CPU, {len(answer['facts'])} facts"
+    )
+
+
+async def many_hosts(folder: str, count: int) -> None:
+    """Reach, gather and judge `count` hosts at once."""
+    reading = Reading(root=folder)
+    hosts = [HostConfig(name=f"gpu{n:02}", target="local") for n in range(count)]
+    began = time.monotonic()
+    async with RoomHub(hosts) as hub:
+        await asyncio.gather(*(reached(session, 120.0) for session in hub.sessions))
+        linked = time.monotonic()
+        found = await asyncio.gather(
+            *(gather(session, reading=reading, timeout_s=120.0) for session in hub.sessions)
+        )
+        gathered = time.monotonic()
+        findings = [evaluate(one.document) for one in found]
+        done = time.monotonic()
+    print(
+        f"{count} hosts: links {linked - began:.1f} s, facts {gathered - linked:.1f} s, "
+        f"rules {done - gathered:.1f} s ({1e3 * (done - gathered) / count:.0f} ms a host); "
+        f"{sum(map(len, findings))} findings; every agent runs on this machine"
+    )
+
+
+def main() -> None:
+    """Build the folder, print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cpus", type=int, default=256)
+    parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--hosts", type=int, default=64)
+    parser.add_argument("--runs", type=int, default=5)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        make_host(Path(folder), cpus=arguments.cpus, gpus=arguments.gpus)
+        print(
+            f"a folder of {sum(len(names) for _, _, names in os.walk(folder))} files, "
+            f"{os.cpu_count()} CPUs here, load {os.getloadavg()[0]:.1f}"
+        )
+        one_host(folder, arguments.runs)
+        asyncio.run(many_hosts(folder, 1))
+        if arguments.hosts > 1:
+            asyncio.run(many_hosts(folder, arguments.hosts))
+
+
+if __name__ == "__main__":
+    main()

@@ -21,6 +21,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from backends.errors import AgentError, RoomError, UsageError
+from backends.model import GpuProcess
 from backends.session import HostSession
 from backends.text import clean
 from backends.tuning.facts import FactsDocument, Vantage
@@ -108,6 +109,11 @@ class Task:
         return self.finding.check
 
 
+def holders(session: HostSession) -> list[GpuProcess]:
+    """Processes that compute on a host's GPUs: a server that serves is one of them."""
+    return [p for p in session.snapshot.processes if p.kind == "compute"]
+
+
 def needs_name(machines: Machines) -> str:
     """Why the host's name must be typed before a change; empty where a yes is enough."""
     for session in (machines.host, machines.hypervisor):
@@ -115,7 +121,7 @@ def needs_name(machines: Machines) -> str:
             continue
         if session.config.production:
             return f"{session.name} is marked production"
-        holding = [p for p in session.snapshot.processes if p.kind == "compute"]
+        holding = holders(session)
         if holding:
             return (
                 f"{len(holding)} processes hold GPUs of {session.name}: {holding[0].command[:60]}"

@@ -44,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "then",
         nargs="?",
         default="judge",
-        choices=("judge", "apply", "rollback", "history", "report"),
-        help="judge (the default), apply fixes, roll a snapshot back, list the history, or a "
-        "document for colleagues",
+        choices=("judge", "apply", "rollback", "history", "report", "measure"),
+        help="judge (the default), apply fixes, roll a snapshot back, list the history, a "
+        "document for colleagues, or measure the GPUs with torch",
     )
     host.add_argument("snapshot", nargs="?", help="for rollback; the newest when left out")
     host.add_argument("--only", nargs="+", metavar="ID", help="apply: the findings to put right")
@@ -56,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     host.add_argument(
         "--host-name", default="", metavar="NAME", help="must be given where production serves"
     )
+    host.add_argument("--path", default="", help="measure: a model there, whose file is read")
+    host.add_argument("--python", default="", help="measure: the python there that has torch")
     host.add_argument("--force", action="store_true", help="rollback: also what others changed")
     read = commands.add_parser(
         "read",

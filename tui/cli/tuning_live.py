@@ -8,6 +8,7 @@ import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 from backends import config as configuration
 from backends.config import Config, HostConfig
@@ -16,9 +17,11 @@ from backends.hub import RoomHub
 from backends.session import HostSession
 from backends.storage.tuning_tables import StoredSnapshot, TuningHistory
 from backends.tuning import apply as applying
+from backends.tuning import measure as measuring
 from backends.tuning import report
 from backends.tuning.apply import Machines, Plan
 from backends.tuning.engine import Options, evaluate
+from backends.tuning.facts import Vantage
 from backends.tuning.findings import Finding
 from backends.tuning.gather import Gathered, gather
 from backends.tuning.runs import fell_back, keep
@@ -69,7 +72,7 @@ async def gather_host(config: Config, arguments: argparse.Namespace) -> Gathered
 def run(arguments: argparse.Namespace, options: Options) -> int:
     """`gpuroom tuning HOST [ACTION]`."""
     config = configuration.load(arguments.config)
-    actions = {"judge": _judge, "apply": _apply, "rollback": _roll_back}
+    actions = {"judge": _judge, "apply": _apply, "rollback": _roll_back, "measure": _measure}
     if arguments.then == "history":
         return _history(arguments)
     if arguments.then == "report":
@@ -138,6 +141,43 @@ async def _apply(config: Config, arguments: argparse.Namespace, options: Options
     _print_results(results, as_json=arguments.json)
     good = (Outcome.APPLIED, Outcome.ALREADY_SO, Outcome.NEEDS_REBOOT, Outcome.NEEDS_RESTART)
     return 0 if all(result.outcome in good for result in results) else EXIT_NOT_ALL
+
+
+async def _measure(config: Config, arguments: argparse.Namespace, options: Options) -> int:
+    """Measure, and judge with what was measured; never beside a server, unless confirmed."""
+    reading = reading_of(arguments)
+    async with opened(config, arguments.host) as (session, below):
+        gathered = await gather(
+            session, hypervisor=below, reading=reading, timeout_s=arguments.timeout
+        )
+        holding = applying.holders(session)
+        if holding and not arguments.yes:
+            raise ReadOnlyError(
+                "nothing was measured", f"{len(holding)} processes hold its GPUs", "add --yes"
+            )
+        vantage = Vantage.HOST if below is None else Vantage.GUEST
+        measured = await measuring.measure(
+            session,
+            vantage=vantage,
+            path=arguments.path,
+            python=arguments.python,
+            told=lambda said: print(said, file=sys.stderr),
+        )
+    whole = measuring.joined(gathered.document, measured)
+    findings = [f for f in evaluate(whole, options) if f.group == "bench"]
+    with contextlib.closing(TuningHistory.at_home()) as history:
+        keep(history, replace(gathered, document=whole), evaluate(whole, options))
+    figures = measuring.rows(whole, vantage)
+    if arguments.json:
+        rows = [
+            {"what": r.what, "value": r.value, "unit": r.unit, "due": r.due, "source": r.source}
+            for r in figures
+        ]
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+    else:
+        print(measuring.table(figures))
+        print(report.to_text(findings), end="")
+    return report.exit_code(findings)
 
 
 def _confirm(both: Machines, planned: Plan, arguments: argparse.Namespace) -> None:

@@ -121,19 +121,20 @@ class HostSession:
         """Whether changes are refused."""
         return self._read_only
 
-    def unlock(self) -> None:
+    def unlock(self, *, asked_by: str = ROOM) -> None:
         """Allow changes, until `lock`."""
-        self._lock(False, "unlock")
+        self._lock(False, "unlock", asked_by)
 
     def lock(self) -> None:
         """Refuse changes."""
-        self._lock(True, "lock")
+        self._lock(True, "lock", ROOM)
 
-    def _lock(self, locked: bool, what: str) -> None:
+    def _lock(self, locked: bool, what: str, asked_by: str) -> None:
         if locked is not self._read_only:
             self._read_only = locked
             self._locks += 1
-            self._write_down(ROOM, f"{what} the host", what, False, "ok", self._clock.utc(), None)
+            at = self._clock.utc()
+            self._write_down(asked_by, f"{what} the host", what, False, "ok", at, None)
 
     async def run(self) -> None:
         """Live until cancelled."""
@@ -143,8 +144,12 @@ class HostSession:
         """Try the link at once, also after a refusal."""
         self._lifeline.retry_now()
 
-    async def set_interval(self, seconds: float) -> float:
+    async def set_interval(self, seconds: float, *, asked_by: str = ROOM) -> float:
         """Ask for samples every `seconds`, now and after every reconnect.
+
+        Args:
+            seconds: Between two samples.
+            asked_by: A binding id, a command, or `room`; for the journal.
 
         Returns:
             What the host granted; `seconds` itself where there is no link right now.
@@ -153,8 +158,9 @@ class HostSession:
         if self._lifeline.source is None:
             self._lifeline.granted(seconds)
             return seconds
+        what = "change the refresh rate"
         answer = await self.request(
-            "set_interval", {"seconds": seconds}, asked_by=ROOM, what="change the refresh rate"
+            "set_interval", {"seconds": seconds}, asked_by=asked_by, what=what
         )
         granted = answer.get("seconds") if isinstance(answer, Mapping) else None
         self._lifeline.granted(float(granted) if isinstance(granted, int | float) else seconds)

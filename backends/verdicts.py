@@ -123,7 +123,9 @@ def _of_host(snapshot: HostSnapshot, now_s: float, limits: Thresholds) -> Iterab
         return
     word, advice = _DRIVER_VERDICTS[driver.state]
     since_s = max(0.0, now_s - driver.since_s)
-    evidence = f"{driver.detail or driver.state} (for {since_s:.0f} s)"
+    evidence = driver.detail or str(driver.state)
+    if since_s >= 1:  # the alert of the first moment is kept: "for 0 s" would stay in it for good
+        evidence += f" (for {since_s:.0f} s)"
     reloading = driver.state is DriverState.RELOADING
     severity = Severity.WARNING if reloading else Severity.CRITICAL
     yield Verdict(word, severity, evidence, advice)

@@ -101,6 +101,8 @@ class RoomApp(App[int]):
 
     def _tick(self) -> None:
         self.pump.tick()
+        if isinstance(self.screen, ModalScreen):
+            return  # a notice would lie over the question, say a fingerprint; it comes afterwards
         notice = self.notices.new()
         if notice is not None:
             self.notify(
@@ -122,7 +124,8 @@ class RoomApp(App[int]):
         self.controller.carry_out(intent)
 
     def on_ask(self, message: Ask) -> None:
-        """A question from the link: show its dialog."""
+        """A question from the link: show its dialog, with nothing over it."""
+        self.clear_notifications()
         self.push_screen(message.screen, message.answer)
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:

@@ -34,11 +34,11 @@ class Controller:
             raise RoomError(f"{intent.host} is not there yet", hint="wait until it is connected")
         match intent:
             case SetInterval():
-                await session.set_interval(intent.seconds)
+                await session.set_interval(intent.seconds, asked_by=intent.asked_by)
             case RetryNow():
                 session.retry_now()
             case Unlock():
-                session.unlock()
+                session.unlock(asked_by=intent.asked_by)
                 self._shell.touch()
             case _:
                 raise TypeError(f"nobody carries out {type(intent).__name__}")

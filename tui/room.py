@@ -45,7 +45,7 @@ class HostView(Protocol):
         """Whether changes are refused (`--read-only`, or production and not unlocked)."""
         ...
 
-    async def set_interval(self, seconds: float) -> float:
+    async def set_interval(self, seconds: float, *, asked_by: str) -> float:
         """Ask for another sampling interval; gives what was granted."""
         ...
 
@@ -53,7 +53,7 @@ class HostView(Protocol):
         """Connect again without waiting."""
         ...
 
-    def unlock(self) -> None:
+    def unlock(self, *, asked_by: str) -> None:
         """Allow changes on a production host for this session."""
         ...
 

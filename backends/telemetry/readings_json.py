@@ -26,6 +26,7 @@ from backends.telemetry.rates import HELD_BITS, reason_names
 Json = dict[str, Any]
 
 GPU_KEYS: Final = tuple(field.name for field in fields(GpuReadings))
+_NEEDS_ANOTHER: Final = "needs a second sample"
 HOST_KEYS: Final = tuple(field.name for field in fields(HostReadings))
 
 
@@ -102,12 +103,25 @@ def gpu_json(
         "energy_average_w": None
         if gpu.energy_average_w is None
         else round(gpu.energy_average_w, 1),
-        "absent": dict(gpu.absent),
+        "absent": dict(gpu.absent) | _absent_derived(gpu),
         "age_s": {lane.value: _seconds(now_s - at_s) for lane, at_s in gpu.read_s.items()},
         "mig_instances": list(gpu.mig_instances),
         "processes": list(processes),
         "verdicts": list(verdicts),
     }
+
+
+def _absent_derived(gpu: GpuStatus) -> dict[str, str]:
+    """Why values that follow from several readings are absent."""
+    absent = {}
+    no_reasons = gpu.absent.get("event_reasons")
+    if gpu.readings.event_reasons is None and no_reasons:
+        absent["event_reason_names"] = no_reasons
+    if any(name not in gpu.held_pct for name in HELD_BITS):
+        absent["held_pct"] = no_reasons or _NEEDS_ANOTHER
+    if gpu.energy_average_w is None:
+        absent["energy_average_w"] = gpu.absent.get("energy_j") or _NEEDS_ANOTHER
+    return absent
 
 
 def _about(verdicts: Iterable[Verdict], uuid: str | None) -> list[Json]:

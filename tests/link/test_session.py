@@ -270,7 +270,8 @@ class TestRequests:
             assert "read-only" in list(r.journal)[-1].result
             await r.session.request("x.z", asked_by="t", what="look")
             before = r.session.version
-            r.session.unlock()
+            r.session.unlock(asked_by="host.unlock")
+            assert list(r.journal)[-1].asked_by == "host.unlock"
             assert not r.session.read_only
             assert r.session.version > before
             await r.session.request("x.y", asked_by="t", what="kill", changes_host=True)
@@ -282,7 +283,8 @@ class TestRequests:
         async with room() as r:
             await until(lambda: r.state is LinkState.LIVE)
             r.host.source.answer = {"seconds": 0.5}
-            assert await r.session.set_interval(0.4) == 0.5
+            assert await r.session.set_interval(0.4, asked_by="host.faster") == 0.5
+            assert list(r.journal)[-1].asked_by == "host.faster"
             assert r.session.snapshot.interval_s == 0.5
             r.transport.cut()
             await until(lambda: len(r.host.sources) == 2)

@@ -42,6 +42,12 @@ def test_every_reading_has_its_key_and_every_null_its_reason() -> None:
         for item in items:
             for spec in specs:
                 assert (item[spec.key] is None) == (spec.key in item["absent"]), spec.key
+    for item in document["gpus"]:
+        unknown = {key: item[key] is None for key in ("event_reason_names", "energy_average_w")} | {
+            "held_pct": None in item["held_pct"].values()
+        }
+        for key, is_null in unknown.items():
+            assert is_null == bool(item["absent"].get(key)), key
     assert document["gpus"][0]["power_w"] == 449.0
     assert document["gpus"][1]["power_w"] is None
 

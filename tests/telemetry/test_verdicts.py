@@ -242,6 +242,9 @@ def test_every_driver_state_has_a_verdict_with_a_next_step(state: DriverState) -
     assert first.gpu_uuid is None
     assert "in its words (for 60 s)" in first.evidence
     assert first.advice
+    at_once = judge(snapshot, 40.0)[0]
+    assert "in its words" in at_once.evidence
+    assert "(for" not in at_once.evidence
 
 
 def test_a_driver_without_gpus_is_said_once_it_has_been_looked_at() -> None:

@@ -226,6 +226,7 @@ class FakeSession:
         self.history = history or History()
         self.read_only = config.production
         self.asked: list[tuple[str, object]] = []
+        self.asked_by: list[str] = []
         self.fail_with: Exception | None = None
 
     @property
@@ -241,17 +242,19 @@ class FakeSession:
         changes.setdefault("version", self.snapshot.version + 1)
         self.snapshot = replace(self.snapshot, **changes)  # type: ignore[arg-type]
 
-    async def set_interval(self, seconds: float) -> float:
+    async def set_interval(self, seconds: float, *, asked_by: str) -> float:
         if self.fail_with is not None:
             raise self.fail_with
         self.asked.append(("set_interval", seconds))
+        self.asked_by.append(asked_by)
         self.put(interval_s=seconds)
         return seconds
 
     def retry_now(self) -> None:
         self.asked.append(("retry_now", None))
 
-    def unlock(self) -> None:
+    def unlock(self, *, asked_by: str) -> None:
+        self.asked_by.append(asked_by)
         self.asked.append(("unlock", None))
         self.read_only = False
 

@@ -7,6 +7,7 @@ import asyncio
 from textual.widgets import Input
 
 from backends.link.base import HostKeyQuestion, Prompter, SecretKind, SecretQuestion
+from backends.model import Severity
 from screens.auth import AuthScreen
 from screens.host_key import HostKeyScreen
 from screens.room import RoomScreen
@@ -45,6 +46,30 @@ async def test_a_host_key_is_trusted_by_ctrl_y_alone() -> None:
             assert not question.done()
             await pilot.press(key)
             assert await asyncio.wait_for(question, 5) is expected
+
+
+async def test_no_notice_lies_over_a_question() -> None:
+    hub = make_hub()
+    app = make_app(hub)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        hub.alert("GPU 3 is lost", Severity.CRITICAL)
+        app._tick()
+        await pilot.pause()
+        assert len(app._notifications) == 1
+        question = asyncio.create_task(prompter_of(app).accept_host_key(KEY))
+        await wait_for(app, HostKeyScreen)
+        hub.alert("Link lost", Severity.CRITICAL)
+        app._tick()
+        await pilot.pause()
+        assert len(app._notifications) == 0
+        assert "SHA256:abcdef" in screen_text(app)
+        await pilot.press("escape")
+        assert await asyncio.wait_for(question, 5) is False
+        await wait_for(app, RoomScreen)
+        app._tick()
+        await pilot.pause()
+        assert [notice.title for notice in app._notifications] == ["gpu01: Link lost"]
 
 
 async def test_a_secret_is_hidden_handed_on_and_forgotten() -> None:

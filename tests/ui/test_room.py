@@ -369,6 +369,7 @@ async def test_plus_and_minus_ask_for_another_interval() -> None:
             ("set_interval", 1.0),
             ("set_interval", 2.0),
         ]
+        assert hub.host("gpu01").asked_by == ["host.faster", "host.slower", "host.slower"]
 
 
 async def test_a_failed_request_is_shown() -> None:

@@ -8,6 +8,7 @@ from tui.widgets.gpu_columns import plan_grid
 from tui.widgets.gpu_grid import FRAME_ROWS
 
 MIN_CHART_ROWS = 4
+MIN_GPU_ROWS = 1
 SPARE_ROWS = 2
 """The line of the host and the line of the finding that matters most, where there is room."""
 WIDE = 100
@@ -35,6 +36,8 @@ class RoomPlan:
 
 def plan_room(width: int, height: int, gpus: int, panes: int) -> RoomPlan:
     """Divide `height` rows (bar and hints already taken off)."""
+    if height < FRAME_ROWS + MIN_GPU_ROWS + panes:
+        panes = 0  # a window this small is for the GPUs; keys still lead to the panes
     space = height - panes
     if gpus == 0:
         side_by_side = panes > 0 and width >= WIDE and height >= 20

@@ -65,6 +65,7 @@ class RoomApp(App[int]):
         self.shell = shell
         self.keymap = dict(keymap or {})
         self.controller = Controller(self, shell)
+        shell.complain = self.controller.show_error
         self.pump = Pump(self, shell, self.data_screen)
         self.crashed: BaseException | None = None
         self._make_hub = make_hub

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from backends.clock import SYSTEM_CLOCK, Clock
 from backends.config import Config, HostConfig
+from backends.errors import RoomError
 from backends.feeds import Journal, Ring
 from backends.model import Alert, HostSnapshot, LinkState, LinkStatus
 from backends.telemetry.history import History, Window
@@ -38,6 +39,7 @@ class Shell:
         settings_version: Grows with every change of the above.
         alerts_seen: How many alerts had come when their list was last looked at.
         keep: Writes the state file.
+        complain: Shows that it could not be written.
     """
 
     look: Look
@@ -56,6 +58,7 @@ class Shell:
     settings_version: int = 0
     alerts_seen: int = 0
     keep: Callable[[Shell], None] | None = None
+    complain: Callable[[RoomError], None] | None = None
     _sessions: dict[str, HostView] = field(default_factory=dict)
     _empty_history: History = field(default_factory=History)
 
@@ -127,8 +130,13 @@ class Shell:
     def save(self) -> None:
         """Keep what was changed on screen, apart from the user's configuration."""
         self.touch()
-        if self.keep is not None:
+        if self.keep is None:
+            return
+        try:
             self.keep(self)
+        except RoomError as error:  # a full disk must not end the room: the change holds till then
+            if self.complain is not None:
+                self.complain(error)
 
     def select(self, name: str) -> bool:
         """Look at a host; False when there is none of that name or it is looked at already."""

@@ -560,6 +560,20 @@ async def test_the_history_window_goes_round() -> None:
         assert app.shell.window is Window.MINUTE
 
 
+async def test_a_state_file_that_cannot_be_written_is_told_and_ends_nothing() -> None:
+    def full(_: object) -> None:
+        raise RoomError("could not be kept", "No space left on device", "Make room.")
+
+    app = make_app(make_hub())
+    app.shell.keep = full
+    async with app.run_test(size=SIZE) as pilot:
+        await ready(pilot)
+        await pilot.press("o")
+        await drawn(pilot)
+        assert app.shell.sort == "power"
+        assert [notice.title for notice in app._notifications] == ["could not be kept"]
+
+
 async def test_alerts_are_noticed_and_listed() -> None:
     hub = make_hub()
     app = make_app(hub)

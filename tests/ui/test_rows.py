@@ -139,6 +139,14 @@ def test_the_room_never_needs_more_than_it_has(size: tuple[int, int], gpus: int)
         assert min(plan.grid, plan.chart, plan.panes) >= 0
 
 
+@pytest.mark.parametrize("gpus", [0, 8])
+@pytest.mark.parametrize("height", [1, 3, 6])
+def test_in_a_tiny_window_the_gpus_come_before_the_panes(height: int, gpus: int) -> None:
+    plan = plan_room(20, height, gpus, 3)
+    assert (plan.grid, plan.chart, plan.panes) == (height, 0, 0)
+    assert plan_room(20, 7, gpus, 3).panes == 3
+
+
 def test_totals_count_only_what_was_read() -> None:
     gpus = [gpu(0, power_w=100.0), gpu(1, power_w=None), mixed_gpus()[3]]
     totals = totals_of(gpus)

@@ -60,6 +60,10 @@ def test_completion_knows_commands_options_and_hosts(own_home: Path) -> None:
     assert {"config", "gpu07", "local", "demo"} <= set(first)
     assert {"check", "init", "path"} <= set(candidates(["config"]))
     assert "--config" in candidates(["config", "check"])
+    assert {"list", "compare", "--url"} <= set(candidates(["bench"]))
+    assert "--gpus" in candidates(["bench", "show"])
+    for command in COMMANDS:
+        assert candidates(command.name.split())
     assert set(SCRIPTS) == {"bash", "zsh", "fish"}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from textual.widgets import Input
 
-from backends.errors import LinkError
+from backends.errors import LinkError, RoomError
 from backends.model import DriverState, DriverStatus, LinkState, Severity
 from backends.telemetry.history import Window
 from screens.alerts import AlertScreen

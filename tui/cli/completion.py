@@ -53,22 +53,24 @@ def candidates(typed: list[str]) -> list[str]:
     """What may follow `typed`: commands, sub-commands and options, host names."""
     hosts = host_names()
     if not typed:
-        return sorted({*(command.name for command in COMMANDS), *hosts})
-    command = next((c for c in COMMANDS if c.name == typed[0]), None)
+        return sorted({*(c.name.split()[0] for c in COMMANDS), *hosts})
+    named = {c.name: c for c in COMMANDS}
+    command = named.get(" ".join(typed[:2])) or named.get(typed[0])
     if command is None:
         return hosts
     parser = argparse.ArgumentParser(add_help=False)
     importlib.import_module(command.module).add_arguments(parser)
-    options: list[str] = []
+    below = [c.name.split()[1] for c in COMMANDS if c.name.startswith(f"{typed[0]} ")]
+    options = below if len(typed) == 1 else []
     for word in ["", *typed[1:]]:
         # argparse offers no public way to list what it takes; these two have been stable for years.
         for action in list(parser._actions):
-            if isinstance(action, argparse._SubParsersAction) and word in action.choices:
+            if isinstance(action, argparse._SubParsersAction) and word in (action.choices or ()):
                 parser = action.choices[word]
     for action in parser._actions:
         options += action.option_strings
         if isinstance(action, argparse._SubParsersAction):
-            options += list(action.choices)
+            options += list(action.choices or ())
     return [*options, *hosts]
 
 

@@ -70,6 +70,7 @@ class HubScreen(Screen[None]):
             shell.hub.version,
             shell.journal.version,
             shell.alerts.version,
+            None if shell.bench is None else shell.bench.version,
         )
 
     def ticking(self, now_s: float) -> bool:

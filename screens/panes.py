@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tui.rows import Line, Row
 from tui.shell import Shell
 from tui.widgets.host_state import wrap
 from tui.widgets.rows_view import RowsView
+
+if TYPE_CHECKING:
+    from backends.bench.desk import Live
 
 
 class Pane(RowsView, can_focus=True):
@@ -116,14 +120,47 @@ class TuningPane(EmptyPane):
 
 
 class BenchmarkPane(EmptyPane):
-    """How fast the server serves."""
+    """How fast the server serves: the run of this room that goes on, or the last."""
 
     number, pane_id, title = 4, "bench", "benchmark"
     purpose = "empty: nothing has been measured yet"
     detail = (
         "Here: output and total tokens a second, time to first token, and the most that this "
-        "hardware can do. Keys 4 and b come here."
+        "hardware can do. Key b measures."
     )
+
+    @property
+    def live(self) -> Live | None:
+        """The run of the host looked at."""
+        return None if self.shell.bench is None else self.shell.bench.live(self.shell.current)
+
+    def version(self, now_s: float) -> object:
+        """The run's."""
+        return None if self.shell.bench is None else (self.shell.bench.version, self.shell.current)
+
+    def line(self, width: int) -> Row:
+        """The newest figures."""
+        live = self.live
+        if live is None:
+            return super().line(width)
+        from screens.bench_rows import rates_line, state_line
+
+        line = self.head().pad_to(14).extend(state_line(live).spans).add("  ")
+        return line.extend(rates_line(live).spans).row(width)
+
+    def body(self, width: int, height: int) -> Sequence[Row]:
+        """The newest figures, then the finished steps."""
+        live = self.live
+        if live is None:
+            return super().body(width, height)
+        from screens.bench_rows import rates_line, short_step_row, state_line
+
+        room = max(0, height - 2)
+        return [
+            Line().add("  ").extend(state_line(live).spans).row(width),
+            Line().add("  ").extend(rates_line(live).spans).row(width),
+            *(short_step_row(step, width) for step in live.steps[-room:] if room),
+        ]
 
 
 @dataclass(frozen=True, slots=True)

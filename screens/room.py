@@ -190,6 +190,12 @@ class RoomScreen(FilteringScreen):
         self.shell.next_window()
         self._first_frame()
 
+    def action_bench(self) -> None:
+        """Open the benchmark."""
+        from screens.bench import BenchScreen
+
+        self.app.push_screen(BenchScreen(self.shell))
+
     def action_processes(self) -> None:
         """Open the process page."""
         from screens.processes import ProcessScreen

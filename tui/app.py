@@ -97,6 +97,8 @@ class RoomApp(App[int]):
     async def on_unmount(self) -> None:
         """Let go of the hosts."""
         self._prompter.close()
+        if self.shell.bench is not None:
+            await self.shell.bench.close()
         if self.shell.hub is not None:
             await self.shell.hub.stop()
 

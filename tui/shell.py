@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from backends.clock import SYSTEM_CLOCK, Clock
 from backends.config import Config, HostConfig
@@ -17,6 +18,9 @@ from backends.model import Alert, HostSnapshot, LinkState, LinkStatus
 from backends.telemetry.history import History, Window
 from tui.room import HostView, RoomHub
 from tui.themes import Look
+
+if TYPE_CHECKING:
+    from backends.bench.desk import BenchDesk
 
 WINDOWS = (Window.MINUTE, Window.TEN_MINUTES, Window.HOUR)
 INTERVALS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -40,6 +44,7 @@ class Shell:
         alerts_seen: How many alerts had come when their list was last looked at.
         keep: Writes the state file.
         complain: Shows that it could not be written.
+        bench: Benchmark runs of this room, once one was asked for.
     """
 
     look: Look
@@ -59,6 +64,7 @@ class Shell:
     alerts_seen: int = 0
     keep: Callable[[Shell], None] | None = None
     complain: Callable[[RoomError], None] | None = None
+    bench: BenchDesk | None = None
     _sessions: dict[str, HostView] = field(default_factory=dict)
     _empty_history: History = field(default_factory=History)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from backends.bench.endpoint import Endpoint, Fetch, direct
 from backends.bench.gpuwindow import GpuSampler
@@ -20,6 +20,7 @@ NO_LIMIT: Final = 1 << 30
 """Descriptors of a host are not known here; the generator looks for itself."""
 
 
+@runtime_checkable
 class HostSession(Asker, Protocol):
     """What is needed of a host of the room."""
 

@@ -44,6 +44,16 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestEnded:
+    """A request that was sent while measuring has succeeded; its latencies in seconds."""
+
+    step: int
+    ttft_s: float | None
+    tpot_s: float | None
+    e2e_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class StepEnded:
     """A step is over, with its figures."""
 
@@ -57,5 +67,5 @@ class Noticed:
     finding: Finding
 
 
-Event = Progress | StepEnded | Noticed
+Event = Progress | RequestEnded | StepEnded | Noticed
 Listener = Callable[[Event], None]

@@ -39,7 +39,7 @@ from backends.bench.results import (
     StepResult,
     Target,
 )
-from backends.bench.run_events import Event, Listener, Noticed, Progress, StepEnded
+from backends.bench.run_events import Event, Listener, Noticed, Progress, RequestEnded, StepEnded
 from backends.bench.sink import Sink
 from backends.errors import RoomError
 from backends.text import clean
@@ -50,6 +50,7 @@ __all__ = [
     "Noticed",
     "Prepared",
     "Progress",
+    "RequestEnded",
     "Run",
     "StepEnded",
     "prepare_run",
@@ -192,6 +193,8 @@ class Run:
             )
             self._metrics[record.step] = metrics
         metrics.add(record)
+        if record.ok and record.phase == "measure":
+            self._listener(_latencies(record))
 
     async def _message(self, message: dict[str, object]) -> None:
         kind = message.get("t")
@@ -451,3 +454,15 @@ class Run:
 def record_file(folder: Path, run_id: str) -> Path:
     """Where the records of a run are."""
     return folder / f"{run_id}.jsonl"
+
+
+def _latencies(record: RequestRecord) -> RequestEnded:
+    """The latencies of one request, as docs/bench.md defines them."""
+    sent, first, last = record.sent_s, record.first_token_s, record.last_token_s
+    rest = (record.output_tokens or 0) - (record.first_tokens or 1)
+    return RequestEnded(
+        record.step,
+        first - sent if sent is not None and first is not None else None,
+        (last - first) / rest if first is not None and last is not None and rest > 0 else None,
+        last - sent if sent is not None and last is not None else None,
+    )

@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from backends.bench.results import RunResult
-from backends.bench.runner import Event, Noticed, Progress
+from backends.bench.runner import Event, Noticed, Progress, StepEnded
 from tui.cli import bench_table
 
 PROGRESS_S: Final = 5.0
@@ -36,7 +36,7 @@ class Console:
             self._progress(event)
         elif isinstance(event, Noticed):
             self.say(bench_table.finding_line(event.finding))
-        elif self._table:
+        elif isinstance(event, StepEnded) and self._table:
             self._clear()
             if not self._begun:
                 self._begun = True

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
+from tui import VERSION as VERSION
 from tui.cli.commands import COMMANDS, ROOM, Command, find
 
-VERSION = "0.1.0"
 EXIT_INTERRUPTED = 130
 
 

@@ -1,0 +1,155 @@
+"""The benchmark's screen under keys."""
+
+from __future__ import annotations
+
+import pytest
+
+from backends.bench.desk import BenchDesk, Live
+from backends.bench.plan import Plan
+from backends.bench.results import StepResult, Summary, Throughput
+from backends.bench.run_events import Progress, RequestEnded, StepEnded
+from backends.telemetry.history import Window
+from screens.bench import BenchScreen, resampled
+from tests.ui.fakes import drawn, make_app, make_clock, make_hub, ready, screen_text
+
+SIZES = [(80, 24), (120, 40)]
+
+
+def progress(**changes: object) -> Progress:
+    fields: dict[str, object] = {
+        "step": 1, "of": 3, "label": "16 streams", "phase": "measure", "at_s": 12.0,
+        "in_flight": 16, "sent": 80, "succeeded": 64, "failed": 2, "output_tokens": 9000,
+        "input_tokens": 40000, "output_tokens_per_s": 1234.0, "total_tokens_per_s": 5678.0,
+        "requests_per_s": 8.0, "ttft_s": 0.2, "e2e_s": 1.5, "limited": (),
+    }  # fmt: skip
+    return Progress(**(fields | changes))  # type: ignore[arg-type]
+
+
+def summary(value: float) -> Summary:
+    return Summary(
+        n=3, mean=value, stdev=0.0, min=value, p50=value, p90=value, p95=value, p99=value, max=value
+    )
+
+
+def step(label: str = "4 streams") -> StepResult:
+    rates = Throughput(
+        start_s=0.0, end_s=10.0, requests=20, input_tokens=4000, output_tokens=1000,
+        requests_per_s=2.0, output_tokens_per_s=321.5, total_tokens_per_s=987.6,
+    )  # fmt: skip
+    return StepResult(
+        index=0, repetition=0, label=label, load={}, start_s=0.0, end_s=10.0, succeeded=20,
+        steady=rates, ttft_s=summary(0.111), tpot_s=summary(0.0222), e2e_s=summary(2.5),
+        joules_per_output_token=1.75, bound="memory",
+    )  # fmt: skip
+
+
+def with_run(state: str = "running") -> tuple[BenchDesk, Live]:
+    """A desk on which a run of gpu01 stands as if it were there."""
+    desk = BenchDesk("test", clock=make_clock())
+    live = Live("gpu01", "http://127.0.0.1:8000", Plan(name="sweep"))
+    desk._lives["gpu01"] = live
+    desk._take(live, progress(step=0, label="4 streams"))
+    desk._take(live, StepEnded(step()))
+    desk._take(live, progress())
+    for number in range(40):
+        desk._take(live, RequestEnded(1, 0.2, 0.025, 1.0 + number / 40))
+    live.state = state
+    return desk, live
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_b_opens_plans_and_says_what_they_do(size: tuple[int, int]) -> None:
+    app = make_app(make_hub())
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot)
+        await pilot.press("b")
+        await drawn(pilot)
+        assert isinstance(app.screen, BenchScreen)
+        text = screen_text(app)
+        assert "smoke" in text
+        assert "server 8000 on gpu01" in text
+        assert "steps" in text
+        await pilot.press(
+            "e", "backspace", "backspace", "backspace", "backspace", "9", "1", "enter"
+        )
+        await drawn(pilot)
+        assert "server 91 on gpu01" in screen_text(app)
+        await pilot.press("s")  # A fake session cannot carry a load: said, not crashed.
+        await drawn(pilot)
+        assert app.screen.live is None
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_running_step_shows_output_and_total_and_its_latencies(
+    size: tuple[int, int],
+) -> None:
+    app = make_app(make_hub(), ascii_set=True)
+    app.shell.bench, _ = with_run()
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot)
+        await pilot.press("b")
+        await drawn(pilot)
+        text = screen_text(app)
+    for expected in (
+        "1,234", "output tokens/s", "5,678", "input + output tokens/s", "step 2 of 3: 16 streams",
+        "TTFT 200 ms", "TPOT 25 ms", "in flight 16", "failed 2", "GPU power",
+        "4 streams", "322", "988", "111 ms", "22.2 ms", "1.75", "memory", "p50 1.50 s",
+    ):  # fmt: skip
+        assert expected in text, expected
+
+
+async def test_the_run_goes_on_when_the_screen_is_left_and_the_room_shows_it() -> None:
+    app = make_app(make_hub())
+    desk, live = with_run()
+    app.shell.bench = desk
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("b", "escape")
+        await drawn(pilot)
+        assert not isinstance(app.screen, BenchScreen)
+        assert "1,234 output" in screen_text(app)
+        assert live.going
+        desk._take(live, progress(output_tokens_per_s=4321.0))
+        await drawn(pilot)
+        assert "4,321 output" in screen_text(app)
+        live.state = "over"
+
+
+async def test_stopping_is_confirmed() -> None:
+    app = make_app(make_hub())
+    desk, live = with_run()
+    app.shell.bench = desk
+    stopped: list[str] = []
+    desk.stop = stopped.append  # type: ignore[method-assign]
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await pilot.press("b", "x", "escape")
+        assert stopped == []
+        await pilot.press("x", "ctrl+y")
+        await pilot.pause()
+        assert stopped == ["gpu01"]
+        live.state = "over"
+
+
+async def test_what_failed_says_why_and_s_chooses_again() -> None:
+    app = make_app(make_hub())
+    desk, live = with_run("failed")
+    live.error = "no answer from http://127.0.0.1:8000 on the host: refused"
+    app.shell.bench = desk
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await pilot.press("b")
+        await drawn(pilot)
+        assert "refused" in screen_text(app)
+        await pilot.press("s")
+        await drawn(pilot)
+        assert "server 8000" in screen_text(app)
+        await pilot.press("escape")
+        await drawn(pilot)
+        assert "refused" in screen_text(app)
+
+
+def test_samples_fall_into_their_spans_and_gaps_stay_gaps() -> None:
+    samples = [(0.0, 9.0), (41.0, 1.0), (42.0, 3.0), (99.0, 5.0)]
+    values = resampled(samples, Window.MINUTE, 6, 100.0)
+    assert values == [2.0, None, None, None, None, 5.0]

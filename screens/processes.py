@@ -218,3 +218,20 @@ class ProcessScreen(FilteringScreen):
         """Order by the next column."""
         self.list.sort = SORTS[(SORTS.index(self.list.sort) + 1) % len(SORTS)]
         self._first_frame()
+
+    def action_log(self) -> None:
+        """Open the file that the process writes its output to."""
+        keys = self.list.keys()
+        if keys:
+            process = self.list.of(keys[self.list.cursor_index(keys)])
+            self.run_worker(self._open_log(process), name="processes.log", exit_on_error=False)
+
+    async def _open_log(self, process: GpuProcess) -> None:
+        from backends.servers.logplaces import log_of_process
+        from screens.log import host_of, open_log
+
+        name = self.shell.current
+        path = await log_of_process(
+            host_of(self.shell, name), process.pid, asked_by="processes.log"
+        )
+        open_log(self.app, self.shell, name, path, program_name(process))

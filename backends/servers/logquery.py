@@ -7,6 +7,7 @@ missing it is refused in words instead of holding anything up.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -132,15 +133,18 @@ class Query:
         rank: Of this process alone.
         pattern: Must fit the line.
         without: The pattern must not fit.
+        test: Must say yes of the line.
     """
 
     level: Level | None = None
     rank: int | None = None
     pattern: Pattern | None = None
     without: bool = False
+    test: Callable[[LogLine], bool] | None = None
 
     def __bool__(self) -> bool:
-        return self.level is not None or self.rank is not None or self.pattern is not None
+        parts = (self.level, self.rank, self.pattern, self.test)
+        return any(part is not None for part in parts)
 
     def wants(self, line: LogLine) -> bool:
         """Whether a line is wanted."""
@@ -150,6 +154,8 @@ class Query:
             level = level_of(line)
             if level is None or _ORDER[level] < _ORDER[self.level]:
                 return False
+        if self.test is not None and not self.test(line):
+            return False
         return self.pattern is None or self.pattern.fits(line.text) is not self.without
 
     def wants_raw(self, raw: bytes, offset: int) -> bool:
@@ -157,7 +163,7 @@ class Query:
         pattern = self.pattern
         if pattern is not None and not self.without and not pattern.may_fit(raw):
             return False
-        plain = self.level is None and self.rank is None
+        plain = self.level is None and self.rank is None and self.test is None
         if plain and pattern is not None and not _NEEDS_PARSING.search(raw):
             text = raw.rstrip(b"\n").decode("utf-8", "replace")
             if text.isprintable():

@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from backends.errors import AgentError, RoomError, UsageError
 from backends.servers.logquery import Query
@@ -36,6 +36,7 @@ MARKS: Final = {
 }
 
 
+@runtime_checkable
 class LogHost(Protocol):
     """What is needed of a host; `backends.session.HostSession` fits."""
 

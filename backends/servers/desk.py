@@ -13,7 +13,7 @@ import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Literal
 
 from backends.clock import SYSTEM_CLOCK, Clock
 from backends.errors import RoomError, UsageError
@@ -23,8 +23,10 @@ from backends.servers.configuration import read_http
 from backends.servers.engines import ENGINES, Engine, EngineId, Phase
 from backends.servers.host import Host, PortHolder, ask_http, convert
 from backends.servers.launchers.base import Launcher, Run, StartFinding, StopResult, StopStep
+from backends.servers.launchers.container import ContainerLauncher
 from backends.servers.launchers.found import FoundLauncher
 from backends.servers.launchers.process import ProcessLauncher
+from backends.servers.launchers.systemd import SystemdLauncher
 from backends.servers.lifecycle import Assessment, State
 from backends.servers.logfeed import LogSink
 from backends.servers.profiles import LauncherKind, Profile, Readiness
@@ -33,6 +35,7 @@ from backends.servers.watch import ServerWatch, Watched
 from backends.storage.starts import Start, StartHistory
 
 ASKED_BY: Final = "servers"
+CONTAINERS: Final[tuple[Literal["docker", "podman"], ...]] = ("docker", "podman")
 MEMORY_BACK_S: Final = 30.0
 MEMORY_SLACK_BYTES: Final = 512 << 20
 OVER: Final = frozenset({State.STOPPED, State.EXITED, State.CRASHED})
@@ -73,7 +76,15 @@ class ServerDesk:
         self._clock = clock
         self._process = ProcessLauncher(host)
         self._found = FoundLauncher(host)
-        self._launchers: Mapping[LauncherKind, Launcher] = {"process": self._process}
+        kinds = {profile.launcher for profile in profiles}
+        self._systemd = SystemdLauncher(host, profiles)
+        self._containers: dict[LauncherKind, ContainerLauncher] = {
+            kind: ContainerLauncher(host, kind, profiles) for kind in CONTAINERS if kind in kinds
+        }
+        self._launchers: dict[LauncherKind, Launcher] = {"process": self._process}
+        if "systemd" in kinds:
+            self._launchers["systemd"] = self._systemd
+        self._launchers.update(self._containers)
 
     @property
     def host(self) -> Host:
@@ -156,13 +167,15 @@ class ServerDesk:
 
     async def check(self, profile: Profile) -> list[StartFinding]:
         """What stands in the way of a start."""
+        inside = profile.launcher in CONTAINERS
         answer = await self._host.request(
             "servers.check",
             {
                 "argv": list(profile.command),
                 "cwd": profile.cwd,
                 "port": profile.port,
-                "paths": precheck.model_paths(profile),
+                # Inside a container other paths hold.
+                "paths": [] if inside else precheck.model_paths(profile),
                 "profile": profile.name,
                 "path": profile.env.get("PATH"),
             },
@@ -171,7 +184,11 @@ class ServerDesk:
             timeout_s=20.0,
         )
         facts = convert(answer, precheck.CheckFacts, "a start")
-        return precheck.findings(profile, facts, self._host.snapshot)
+        found = precheck.findings(profile, facts, self._host.snapshot)
+        if profile.launcher == "systemd":
+            return [*await self._systemd.findings(profile), *found]
+        container = self._containers.get(profile.launcher)
+        return [*await container.findings(profile), *found] if container is not None else found
 
     async def start(self, profile: Profile) -> Run:
         """Start it; what `check` finds is not asked again.
@@ -290,7 +307,11 @@ class ServerDesk:
     def _launcher_for(self, profile: Profile) -> Launcher:
         launcher = self._launchers.get(profile.launcher)
         if launcher is None:
-            raise UsageError(f"the launcher {profile.launcher!r} is not available here")
+            raise UsageError(
+                f"{profile.name} can't be started by {profile.launcher}",
+                "a server inside tmux is found and adopted, not started",
+                'use launcher = "process": it outlives the session, too',
+            )
         return launcher
 
     async def _memory_held(

@@ -234,9 +234,10 @@ async def run_command(
     host: Host, argv: list[str], *, asked_by: str, what: str, changes_host: bool = False,
     timeout_s: float = 30.0,
 ) -> CommandResult:  # fmt: skip
-    """Run a command on the host, from its argument vector."""
+    """Run a command on the host, from its argument vector; times that it prints are UTC."""
+    params = {"argv": argv, "timeout_s": timeout_s, "env": {"TZ": "UTC"}}
     answer = await host.request(
-        "commands.run", {"argv": argv, "timeout_s": timeout_s}, asked_by=asked_by, what=what,
+        "commands.run", params, asked_by=asked_by, what=what,
         changes_host=changes_host, timeout_s=timeout_s + 10.0,
     )  # fmt: skip
     return convert(answer, CommandResult, what)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from backends.errors import RoomError
-from backends.servers.host import Host, unpack
+from backends.servers.host import Host, run_command, unpack
 from backends.servers.launchers.base import LogKind, LogPlace
+from backends.servers.screenlog import ANCHOR_LINES, finished, last_line, new_lines
 
 RETRY_S: Final = 1.0
 TAIL_BYTES: Final = 64
@@ -61,6 +62,8 @@ class LogFeed:
         self._inode: int | None = None
         self._tail = b""
         self._seen = 0
+        self._told: list[str] = []
+        self._screen_end: str | None = None
         self.error = ""
         """Why nothing comes right now; empty while it flows."""
 
@@ -70,6 +73,8 @@ class LogFeed:
             try:
                 if self._place.kind is LogKind.FILE:
                     await self._follow_file()
+                elif self._place.kind is LogKind.SCREEN:
+                    await self._capture()
                 else:
                     await self._follow_command()
                     return
@@ -100,6 +105,22 @@ class LogFeed:
                 self._offset = offset + len(data)
                 self._tail = (self._tail + data)[-TAIL_BYTES:]
                 self._sink(LogData(offset, data))
+
+    async def _capture(self) -> None:
+        """Look at a screen once, and hand on the lines that are new since the last look."""
+        argv = list(self._place.argv)
+        told = await run_command(self._host, argv, asked_by=ASKED_BY, what="read a screen")
+        if not told.ok:
+            self.error = told.words
+            return
+        self.error = ""
+        lines = new_lines(self._told, finished(told.out, self._screen_end))
+        self._screen_end = last_line(told.out)
+        if lines:
+            self._told = [*self._told, *lines][-ANCHOR_LINES:]
+            data = "".join(f"{line}\n" for line in lines).encode()
+            self._sink(LogData(self._seen, data))
+            self._seen += len(data)
 
     async def _follow_command(self) -> None:
         passed = 0

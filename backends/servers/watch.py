@@ -106,7 +106,7 @@ class ServerWatch:
             completion=watched.ready.prompt is not None,
             log=watched.ready.log is not None,
         )
-        if watched.run.port is None:
+        if watched.run.port is None or not watched.run.port_visible:
             needs = replace(needs, port_owner=False)
         self._policy = Policy(requirements=needs, history=history or {})
         self._catalogue = catalogue
@@ -276,7 +276,7 @@ class ServerWatch:
                 oom_killed=look.oom_killed,
             ),
         }
-        if look.port is not None:
+        if look.port is not None and self.watched.run.port_visible:
             changes["port"] = _port_seen(look.port, look, now_s)
         changes["activity"] = self._activity(look, now_s)
         self._note(**changes)

@@ -1,4 +1,7 @@
-"""`gpuroom config`: check the configuration, write a commented one, say where it lies."""
+"""`gpuroom config`: check the configuration, write a commented one, say where it lies.
+
+`gpuroom config PROFILE --effective` lays beside what a server was asked what it runs with.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,34 @@ from pathlib import Path
 from backends import config, paths
 from backends.errors import UsageError
 
+EFFECTIVE = "server"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the three verbs."""
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    """Add the three verbs, and the profile that may stand in their place."""
+    verbs = parser.add_subparsers(
+        dest="verb", required=True, metavar="VERB | PROFILE", action=_VerbOrProfile
+    )
+    # Any first word that is no verb is a profile.
+    verbs.choices = None  # type: ignore[assignment]
     check = verbs.add_parser("check", help="say whether the configuration can be used")
     check.add_argument("--config", type=Path, metavar="FILE", help="another file than the own one")
     init = verbs.add_parser("init", help="write the commented sample to the own place")
     init.add_argument("--config", type=Path, metavar="FILE", help="another place")
     verbs.add_parser("path", help="say where the configuration and all other files lie")
+    effective = verbs.add_parser(EFFECTIVE, help="what a server was asked, and what it runs with")
+    from tui.cli.config_effective import add_arguments as add_effective
+
+    add_effective(effective)
+
+
+class _VerbOrProfile(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """`gpuroom config glm ...` means `gpuroom config server glm ...`."""
+
+    def __call__(self, parser, namespace, values, option_string=None):  # type: ignore[no-untyped-def]
+        if values[0] not in self._name_parser_map:
+            values = [EFFECTIVE, *values]
+        super().__call__(parser, namespace, values, option_string)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -27,6 +49,10 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: The file can't be used.
         UsageError: `init` would overwrite a file.
     """
+    if arguments.verb == EFFECTIVE:
+        from tui.cli.config_effective import run as run_effective
+
+        return run_effective(arguments)
     if arguments.verb == "path":
         for name, place in (
             ("configuration", paths.config_file()),

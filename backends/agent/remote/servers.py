@@ -324,7 +324,8 @@ def _found_record(pid: int, ticks: int, cgroup: Optional[str]) -> Dict[str, Any]
     }  # fmt: skip
     own = {member.pid for member in members.scan(record, deep=False, zombies=True)}
     path = cgroup or members.cgroup_of(pid)
-    if path and set(members.cgroup_members(path)) <= own:
+    # A cgroup that the caller names is a unit's own; one that is guessed must hold nobody else.
+    if path and (cgroup or set(members.cgroup_members(path)) <= own):
         record["cgroup"] = path
     return record
 

@@ -23,6 +23,8 @@ class LogKind(StrEnum):
     FILE = "file"
     COMMAND = "command"
     """What a command prints that follows it: `journalctl -f`, `docker logs -f`."""
+    SCREEN = "screen"
+    """What a command prints each time anew: `tmux capture-pane`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class Run:
     pid: int | None = None
     by: str | None = None
     origin: str | None = None
+    port_visible: bool = True
+    """Whether the host itself shows who listens; false behind a container's own network."""
     adopted: bool = False
     """Found running; gpuroom did not start it."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Final
@@ -9,7 +11,7 @@ from typing import Final
 import msgspec
 
 from backends.servers.engines import Engine
-from backends.servers.host import Host, MemberFacts, PortFacts, convert
+from backends.servers.host import Host, convert, run_command
 from backends.servers.launchers.base import (
     LaunchError,
     LogKind,
@@ -19,6 +21,8 @@ from backends.servers.launchers.base import (
     StopResult,
     StopStep,
 )
+from backends.servers.launchers.inspected import inspect
+from backends.servers.launchers.process import StopPiece
 from backends.servers.profiles import LauncherKind, Profile
 from backends.servers.recognise import named_model, named_port, recognise
 
@@ -40,15 +44,6 @@ class Described(msgspec.Struct, frozen=True):
     env: Mapping[str, str] | None = None
     ports: tuple[int, ...] = ()
     started: float | None = None
-
-
-class _Inspected(msgspec.Struct, frozen=True):
-    alive: bool
-    start_ticks: int | None = None
-    members: tuple[MemberFacts, ...] = ()
-    cpu_s: float | None = None
-    read_bytes: int | None = None
-    port: PortFacts | None = None
 
 
 class FoundLauncher:
@@ -82,7 +77,7 @@ class FoundLauncher:
             profile=_name(engine, told),
             launcher="process",
             place=f"{told.pid}:{told.start_ticks}",
-            log=_log(told),
+            log=_log(told) or await self._screen(told),
             started_at=told.started,
             argv=told.argv,
             env=told.env,
@@ -93,6 +88,19 @@ class FoundLauncher:
             by=told.user,
             adopted=True,
         )
+
+    async def _screen(self, told: Described) -> LogPlace | None:
+        """The tmux pane that it prints to, where it does."""
+        if not (told.stdout or "").startswith("/dev/pts/"):
+            return None
+        argv = ["tmux", "list-panes", "-a", "-F", "#{pane_tty} #{pane_id}"]
+        listed = await run_command(self._host, argv, asked_by=ASKED_BY, what="look for tmux panes")
+        for line in listed.out.splitlines() if listed.ok else ():
+            tty, _, pane = line.partition(" ")
+            if tty == told.stdout and re.fullmatch(r"%\d+", pane):
+                capture = ("tmux", "capture-pane", "-p", "-J", "-S", "-", "-t", pane)
+                return LogPlace(LogKind.SCREEN, argv=capture)
+        return None
 
     async def start(self, profile: Profile, run_id: str, by: str, origin: str) -> Run:
         """What was only found can't be started."""
@@ -108,31 +116,12 @@ class FoundLauncher:
     async def look(self, run: Run, *, deep: bool = False) -> RunLook:
         """The process and its descendants now."""
         pid, ticks = _identity(run)
-        answer = await self._host.request(
-            "servers.inspect",
-            {"pid": pid, "start_ticks": ticks, "port": run.port},
-            asked_by=ASKED_BY,
-            what=f"look at {run.profile}",
-            timeout_s=15.0,
-        )
-        told = convert(answer, _Inspected, run.profile)
-        return RunLook(
-            alive=told.alive,
-            pid=pid if told.alive else None,
-            members=told.members,
-            cpu_s=told.cpu_s,
-            read_bytes=told.read_bytes,
-            port=told.port,
-        )
+        return await inspect(self._host, run.profile, pid, start_ticks=ticks, port=run.port)
 
     async def stop(
         self, run: Run, grace_s: float, by: str, origin: str, on_step: Callable[[StopStep], None]
     ) -> StopResult:
         """The process and its descendants, by the same ladder."""
-        import contextlib
-
-        from backends.servers.launchers.process import StopPiece
-
         pid, ticks = _identity(run)
         last: StopPiece | None = None
         pieces = self._host.stream(

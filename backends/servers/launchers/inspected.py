@@ -1,0 +1,58 @@
+"""A process and all that belongs to it, looked at by pid: what every launcher but one needs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from backends.servers.host import Host, MemberFacts, PortFacts, convert
+from backends.servers.launchers.base import RunLook
+
+ASKED_BY = "servers"
+
+
+class Inspected(msgspec.Struct, frozen=True):
+    """What the agent tells of a process and its tree (`servers.inspect`)."""
+
+    alive: bool
+    start_ticks: int | None = None
+    members: tuple[MemberFacts, ...] = ()
+    cpu_s: float | None = None
+    read_bytes: int | None = None
+    port: PortFacts | None = None
+
+
+async def inspect(
+    host: Host, what: str, pid: int, *, start_ticks: int | None = None, port: int | None = None,
+    cgroup: str | None = None,
+) -> RunLook:  # fmt: skip
+    """The process, its descendants and its cgroup now."""
+    answer = await host.request(
+        "servers.inspect",
+        {"pid": pid, "start_ticks": start_ticks, "port": port, "cgroup": cgroup},
+        asked_by=ASKED_BY,
+        what=f"look at {what}",
+        timeout_s=15.0,
+    )
+    told = convert(answer, Inspected, what)
+    return RunLook(
+        alive=told.alive,
+        pid=pid if told.alive else None,
+        members=told.members,
+        cpu_s=told.cpu_s,
+        read_bytes=told.read_bytes,
+        port=told.port,
+    )
+
+
+class _Check(msgspec.Struct, frozen=True):
+    port: PortFacts | None = None
+
+
+async def port_facts(host: Host, port: int | None) -> PortFacts | None:
+    """Who has a port."""
+    if port is None:
+        return None
+    answer = await host.request(
+        "servers.check", {"port": port}, asked_by=ASKED_BY, what=f"look at port {port}"
+    )
+    return convert(answer, _Check, f"port {port}").port

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import resource
 import statistics
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import psutil
 from textual.events import Key
 from textual.geometry import Region
 from textual.strip import Strip
@@ -68,7 +68,7 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         while shell.snapshot().link.state.value != "live":  # noqa: ASYNC110 - no callbacks
             await asyncio.sleep(0.05)
-        base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        base = psutil.Process().memory_info().rss / 2**20
         began_s = time.perf_counter()
         screen = LogScreen(shell, LogStore(host_of(shell, "local"), str(large)), "large.log")
         await app.push_screen(screen)
@@ -80,7 +80,7 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> None:
         for key in ("g", "pagedown", "pagedown", "G", "k", "pageup"):
             await pilot.press(key)
             await asyncio.sleep(0.3)
-        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - base
+        grown = psutil.Process().memory_info().rss / 2**20 - base
         print(f"{large.stat().st_size / 1e9:.1f} GB on screen     {opened_ms:7.0f} ms   (300)")
         print(f"memory for it            {grown:7.0f} MB   (100)")
         await app.pop_screen()

@@ -14,6 +14,9 @@ from backends.model import HostSnapshot
 from backends.text import clean
 
 T = TypeVar("T")
+TEXTS = frozenset({"out", "err", "body"})
+"""Fields that hold many lines."""
+MAX_TEXT_CHARS = 4 * 1024 * 1024
 MAX_PIECE_BYTES = 16 * 1024 * 1024
 
 
@@ -91,8 +94,18 @@ def _cleaned(value: object) -> object:
     if isinstance(value, list):
         return [_cleaned(item) for item in value]
     if isinstance(value, dict):
-        return {clean(str(key), 512): _cleaned(item) for key, item in value.items()}
+        return {
+            clean(str(key), 512): _cleaned_lines(item)
+            if key in TEXTS and isinstance(item, str)
+            else _cleaned(item)
+            for key, item in value.items()
+        }
     return value
+
+
+def _cleaned_lines(text: str) -> str:
+    """What a command printed or an endpoint answered: its lines stay lines."""
+    return "\n".join(clean(line, MAX_TEXT_CHARS) for line in text[:MAX_TEXT_CHARS].split("\n"))
 
 
 class PortHolder(msgspec.Struct, frozen=True):

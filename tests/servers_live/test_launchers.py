@@ -1,9 +1,12 @@
-"""Units and containers by programs that record what they were asked; a screen's new lines."""
+"""Units and containers by programs that record what they were asked; tmux for real."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -64,6 +67,42 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
     return found
 
 
+async def test_a_transient_unit_is_asked_for_with_its_arguments_as_they_are(
+    programs: Programs,
+) -> None:
+    programs.add("id", {"-u": (0, "0\n")})
+    programs.add("systemd-run", {})
+    state = {"load": "not-found", "active": "inactive", "pid": "0"}
+    programs.add("systemctl", {"show": (0, SHOW.format(**state))})
+    profile = profile_of("glm", launcher="systemd", command=["serve", "a b", "$HOME"], cwd="/srv")
+    async with desk_of(profile) as desk:
+        with pytest.raises(Exception, match="gone already"):
+            await desk.start(profile)
+    (run,) = [words for words in programs.asked if words[0] == "systemd-run"]
+    assert "--unit=gpuroom-glm.service" in run
+    assert "--user" not in run
+    assert "--working-directory=/srv" in run
+    assert run[run.index("--") + 1 :] == ["serve", "a b", "$$HOME"]
+
+
+async def test_a_unit_that_runs_is_busy_and_its_journal_is_its_log(programs: Programs) -> None:
+    programs.add("id", {"-u": (0, "0\n")})
+    state = {"load": "loaded", "active": "active", "pid": str(os.getpid())}
+    programs.add("systemctl", {"show": (0, SHOW.format(**state))})
+    profile = profile_of("glm", launcher="systemd", command=["serve"])
+    async with desk_of(profile) as desk:
+        with pytest.raises(ProfileBusy) as busy:
+            await desk.start(profile)
+        assert "ann" in busy.value.detail
+        run = await desk.find("glm")
+        assert (run.by, run.origin, run.pid) == ("ann", "desk", os.getpid())
+        assert run.log is not None
+        assert run.log.argv[0] == "journalctl"
+        assert "--unit=gpuroom-glm.service" in run.log.argv
+        look = await desk.launcher_of(run).look(run)
+        assert look.alive
+
+
 async def test_a_user_needs_lingering(programs: Programs) -> None:
     programs.add("id", {"-u": (0, "1000\n")})
     programs.add("loginctl", {"show-user": (0, "no\n")})
@@ -105,6 +144,33 @@ async def test_a_container_is_started_watched_and_stopped(programs: Programs) ->
         programs.add("docker", {"inspect": (0, told(True))})
         with pytest.raises(ProfileBusy):
             await desk.start(profile)
+
+
+async def test_a_server_in_tmux_is_adopted_with_its_screen_as_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert shutil.which("tmux")
+    monkeypatch.setenv("TMUX_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("TMUX", raising=False)
+    profile = quick_profile("inside")
+    pid_argv = ["tmux", "list-panes", "-a", "-F", "#{pane_pid}"]
+    subprocess.run(["tmux", "new-session", "-d", "-s", "t", *profile.command], check=True)
+    try:
+        pid = int(subprocess.run(pid_argv, check=True, capture_output=True).stdout)
+        async with desk_of() as desk, asyncio.timeout(DEADLINE_S):
+            run = await desk.adopt(pid)
+            assert run.log is not None
+            got: list[bytes] = []
+            watch = await desk.watch(
+                run, profile, log_sink=lambda piece: got.append(getattr(piece, "data", b""))
+            )
+            async with watch:
+                while len(b"".join(got).splitlines()) < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+                assert b"".join(got) == b"loading\nlistening\n", "each line once"
+            assert (await desk.stop(run)).complete
+    finally:
+        subprocess.run(["tmux", "kill-server"], check=False, capture_output=True)
 
 
 def test_new_lines_of_a_screen() -> None:

@@ -49,7 +49,7 @@ from backends.servers.witnesses import (
 
 ASKED_BY: Final = "watch"
 STARTING_POLL_S: Final = 0.4
-SETTLED_POLL_S: Final = 1.0
+SETTLED_POLL_S: Final = 0.6
 OVER_POLL_S: Final = 5.0
 DEEP_EVERY: Final = 10
 HTTP_TIMEOUT_S: Final = 5.0

@@ -115,7 +115,7 @@ class TuningPane(EmptyPane):
     purpose = "empty: the host has not been checked yet"
     detail = (
         "Here: governor, kernel, NUMA, PCIe and driver settings against what inference needs, "
-        "each with evidence and a fix. Keys 3 and t come here."
+        "each with evidence and a fix. Key 3 comes here; t opens the checklist."
     )
 
 

@@ -196,6 +196,12 @@ class RoomScreen(FilteringScreen):
 
         self.app.push_screen(BenchScreen(self.shell))
 
+    def action_tuning(self) -> None:
+        """Open the tuning checklist."""
+        from screens.tuning import TuningScreen
+
+        self.app.push_screen(TuningScreen(self.shell))
+
     def action_processes(self) -> None:
         """Open the process page."""
         from screens.processes import ProcessScreen

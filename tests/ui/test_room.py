@@ -526,7 +526,7 @@ async def test_panes_are_reached_hidden_and_come_back() -> None:
     app = make_app(make_hub())
     async with app.run_test(size=SIZE) as pilot:
         await ready(pilot)
-        await pilot.press("t")
+        await pilot.press("3")
         assert app.screen.focused is not None
         assert app.screen.focused.id == "pane-tuning"
         await pilot.press("H")

@@ -20,18 +20,16 @@ from backends.tuning import apply as applying
 from backends.tuning import measure as measuring
 from backends.tuning import report
 from backends.tuning.apply import Machines, Plan
+from backends.tuning.desk import Desk, newest
 from backends.tuning.engine import Options, evaluate
 from backends.tuning.facts import Vantage
 from backends.tuning.findings import Finding
-from backends.tuning.gather import Gathered, gather
+from backends.tuning.gather import Gathered, gather, reached
 from backends.tuning.runs import fell_back, keep
 from backends.tuning.snapshot import (
     Outcome,
     Result,
     decode_results,
-    decode_snapshot,
-    encode,
-    write_script,
 )
 from tui.cli.prompts import terminal_prompter
 from tui.cli.reading import reading_of
@@ -111,33 +109,16 @@ async def _apply(config: Config, arguments: argparse.Namespace, options: Options
     reading = reading_of(arguments)
     async with opened(config, arguments.host) as (session, below):
         both = Machines(session, below)
-        gathered = await gather(
-            session, hypervisor=below, reading=reading, timeout_s=arguments.timeout
-        )
-        findings = evaluate(gathered.document, options)
-        chosen = applying.choose(findings, arguments.only)
-        planned = await applying.prepare(
-            both, gathered, chosen, persistent=arguments.persistent, reading=reading
-        )
+        desk = Desk(both, options, reading)
+        judged = await desk.judge(arguments.timeout)
+        planned = await desk.plan(judged, arguments.only, persistent=arguments.persistent)
         print("\n".join(planned.lines()), file=sys.stderr)
         if arguments.dry_run:
             return 0
         _confirm(both, planned, arguments)
-        snapshot = planned.snapshot
-        with contextlib.closing(TuningHistory.at_home()) as history:
-            boots = " ".join(snapshot.boot_ids.values())
-            history.add_snapshot(
-                snapshot.snapshot_id, session.name, boots, snapshot.operator, encode(snapshot)
-            )
-            script = write_script(snapshot)
-            print(f"snapshot {snapshot.snapshot_id}, also as {script}", file=sys.stderr)
-            results = await applying.apply(both, planned, reading=reading)
-            history.set_results(snapshot.snapshot_id, encode(tuple(results)))
-            after = await gather(session, hypervisor=below, reading=reading)
-            judged = evaluate(after.document, options)
-            keep(history, after, judged)
-            results = applying.verify(results, planned, judged)
-            history.set_results(snapshot.snapshot_id, encode(tuple(results)))
+        script = await desk.keep_snapshot(planned)
+        print(f"snapshot {planned.snapshot.snapshot_id}, also as {script}", file=sys.stderr)
+        results, _ = await desk.apply(planned)
     _print_results(results, as_json=arguments.json)
     good = (Outcome.APPLIED, Outcome.ALREADY_SO, Outcome.NEEDS_REBOOT, Outcome.NEEDS_RESTART)
     return 0 if all(result.outcome in good for result in results) else EXIT_NOT_ALL
@@ -210,40 +191,30 @@ def _unlock(both: Machines) -> None:
 
 
 async def _roll_back(config: Config, arguments: argparse.Namespace, options: Options) -> int:
-    with contextlib.closing(TuningHistory.at_home()) as history:
-        stored = _snapshot(history.snapshots(arguments.host), arguments.snapshot, arguments.host)
-        snapshot = decode_snapshot(stored.body)
-        reading = reading_of(arguments)
-        async with opened(config, arguments.host) as (session, below):
-            both = Machines(session, below)
-            gathered = await gather(
-                session, hypervisor=below, reading=reading, timeout_s=arguments.timeout, probes=()
-            )
-            del gathered  # it was only asked whether they answer
-            careful = applying.needs_name(both)
-            if careful and arguments.host_name not in snapshot.hosts.values():
-                hint = f"add --yes --host-name {arguments.host}"
-                raise ReadOnlyError("the host's name must be given", careful, hint)
-            if not arguments.yes:
-                raise ReadOnlyError("nothing was done", "not confirmed", "add --yes")
-            _unlock(both)
-            results = await applying.roll_back(
-                both,
-                snapshot,
-                decode_results(stored.results),
-                force=arguments.force,
-                reading=reading,
-            )
-        good = all(r.outcome in (Outcome.APPLIED, Outcome.ALREADY_SO) for r in results)
-        if good:
-            history.set_rolled_back(snapshot.snapshot_id)
+    reading = reading_of(arguments)
+    async with opened(config, arguments.host) as (session, below):
+        both = Machines(session, below)
+        desk = Desk(both, options, reading)
+        stored = _snapshot(await desk.snapshots(), arguments.snapshot, arguments.host)
+        for one in (session, below):
+            if one is not None:
+                await reached(one, arguments.timeout)
+        careful = applying.needs_name(both)
+        if careful and arguments.host_name not in both.vantages.values():
+            hint = f"add --yes --host-name {arguments.host}"
+            raise ReadOnlyError("the host's name must be given", careful, hint)
+        if not arguments.yes:
+            raise ReadOnlyError("nothing was done", "not confirmed", "add --yes")
+        _unlock(both)
+        results = await desk.roll_back(stored, force=arguments.force)
     _print_results(results, as_json=arguments.json)
+    good = all(r.outcome in (Outcome.APPLIED, Outcome.ALREADY_SO) for r in results)
     return 0 if good else EXIT_NOT_ALL
 
 
 def _snapshot(stored: Sequence[StoredSnapshot], wanted: str | None, host: str) -> StoredSnapshot:
     if wanted is None:
-        found = next((one for one in stored if one.rolled_back_utc is None and one.results), None)
+        found = newest(stored)
     else:
         found = next((one for one in stored if one.snapshot_id == wanted), None)
     if found is None:

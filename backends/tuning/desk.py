@@ -1,0 +1,154 @@
+"""The checklist of one host from end to end: judged, changed, taken back, and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from backends.storage.tuning_tables import StoredSnapshot, TuningHistory
+from backends.tuning import apply as applying
+from backends.tuning.apply import Machines, Plan
+from backends.tuning.engine import Options, evaluate
+from backends.tuning.findings import Finding
+from backends.tuning.gather import Gathered, Reading, gather
+from backends.tuning.runs import FellBack, fell_back, keep
+from backends.tuning.snapshot import (
+    Outcome,
+    Result,
+    decode_results,
+    decode_snapshot,
+    encode,
+    write_script,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One run of the checklist.
+
+    Attributes:
+        fell_back: What is worse than before the last boot; None where there was no boot since.
+    """
+
+    gathered: Gathered
+    findings: list[Finding]
+    fell_back: list[FellBack] | None = None
+
+
+class Desk:
+    """One host, and the hypervisor below it."""
+
+    def __init__(
+        self,
+        machines: Machines,
+        options: Options | None = None,
+        reading: Reading | None = None,
+    ) -> None:
+        self.machines = machines
+        self.options = options or Options()
+        self.reading = reading or Reading()
+
+    async def judge(self, timeout_s: float = 30.0) -> Judged:
+        """Read and judge; the run is kept.
+
+        Raises:
+            LinkError: The host is out of reach.
+            AgentError: It gave no facts.
+            StorageError: The run could not be kept.
+        """
+        gathered = await gather(
+            self.machines.host,
+            hypervisor=self.machines.hypervisor,
+            reading=self.reading,
+            timeout_s=timeout_s,
+        )
+        findings = await asyncio.to_thread(evaluate, gathered.document, self.options)
+
+        def kept(history: TuningHistory) -> list[FellBack] | None:
+            worse = fell_back(history.runs(gathered.document.host), gathered, findings)
+            keep(history, gathered, findings)
+            return worse
+
+        return Judged(gathered, findings, await _stored(kept))
+
+    async def plan(self, judged: Judged, ids: Sequence[str], *, persistent: bool = False) -> Plan:
+        """What would be done for these findings; see `backends.tuning.apply.prepare`."""
+        chosen = applying.choose(judged.findings, ids)
+        return await applying.prepare(
+            self.machines, judged.gathered, chosen, persistent=persistent, reading=self.reading
+        )
+
+    async def keep_snapshot(self, planned: Plan) -> Path:
+        """Keep what is there now, before anything is changed; gives the path of its script.
+
+        Raises:
+            StorageError: It could not be kept: then nothing may be changed.
+        """
+        snapshot = planned.snapshot
+        boots = " ".join(snapshot.boot_ids.values())
+        body = encode(snapshot)
+        await _stored(
+            lambda history: history.add_snapshot(
+                snapshot.snapshot_id, snapshot.host, boots, snapshot.operator, body
+            )
+        )
+        return await asyncio.to_thread(write_script, snapshot)
+
+    async def apply(
+        self, planned: Plan, told: Callable[[Result], None] = lambda result: None
+    ) -> tuple[list[Result], Judged]:
+        """Carry out a plan whose snapshot is kept, then judge again.
+
+        Args:
+            planned: As it was shown.
+            told: Is called with each fix as it ends, before the checks are judged again.
+        """
+        identity = planned.snapshot.snapshot_id
+        results = await applying.apply(self.machines, planned, reading=self.reading, told=told)
+        written = encode(tuple(results))
+        await _stored(lambda history: history.set_results(identity, written))
+        judged = await self.judge()
+        results = applying.verify(results, planned, judged.findings)
+        verified = encode(tuple(results))
+        await _stored(lambda history: history.set_results(identity, verified))
+        return results, judged
+
+    async def snapshots(self) -> list[StoredSnapshot]:
+        """Of this host, newest first."""
+        name = self.machines.host.name
+        return await _stored(lambda history: history.snapshots(name))
+
+    async def roll_back(self, stored: StoredSnapshot, *, force: bool = False) -> list[Result]:
+        """Take a snapshot back; see `backends.tuning.apply.roll_back`."""
+        snapshot = decode_snapshot(stored.body)
+        results = await applying.roll_back(
+            self.machines,
+            snapshot,
+            decode_results(stored.results),
+            force=force,
+            reading=self.reading,
+        )
+        if all(result.outcome in (Outcome.APPLIED, Outcome.ALREADY_SO) for result in results):
+            await _stored(lambda history: history.set_rolled_back(snapshot.snapshot_id))
+        return results
+
+
+def newest(snapshots: Sequence[StoredSnapshot]) -> StoredSnapshot | None:
+    """The one to go back to: the newest that was carried out and not taken back."""
+    return next((one for one in snapshots if one.rolled_back_utc is None and one.results), None)
+
+
+async def _stored(work: Callable[[TuningHistory], T]) -> T:
+    """Do something with the history, off the event loop."""
+
+    def do() -> T:
+        with contextlib.closing(TuningHistory.at_home()) as history:
+            return work(history)
+
+    return await asyncio.to_thread(do)

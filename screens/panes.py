@@ -118,6 +118,30 @@ class TuningPane(EmptyPane):
         "each with evidence and a fix. Key 3 comes here; t opens the checklist."
     )
 
+    def version(self, now_s: float) -> object:
+        """Changes with each run of the checklist."""
+        return id(self.shell.judged.get(self.shell.current))
+
+    def line(self, width: int) -> Row:
+        """How many are wrong, and the worst of them."""
+        judged = self.shell.judged.get(self.shell.current)
+        if judged is None:
+            return super().line(width)
+        from screens.tuning_list import summary
+
+        return self.head().pad_to(14).extend(summary(judged.findings)).row(width)
+
+    def body(self, width: int, height: int) -> Sequence[Row]:
+        """The counts, and what matters most."""
+        judged = self.shell.judged.get(self.shell.current)
+        if judged is None:
+            return super().body(width, height)
+        from screens.tuning_list import summary, worst_lines
+
+        rows = [Line().add("  ").extend(summary(judged.findings)).row(width)]
+        rows += [line.row(width) for line in worst_lines(judged.findings, height - 1)]
+        return rows
+
 
 class BenchmarkPane(EmptyPane):
     """How fast the server serves: the run of this room that goes on, or the last."""

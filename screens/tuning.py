@@ -166,7 +166,7 @@ class TuningScreen(HubScreen):
     def _take(self, desk: Desk, judged: Judged) -> None:
         if desk.machines.host.name != self.shell.current:
             return  # another host is looked at by now
-        self.judged = judged
+        self.judged = self.shell.judged[self.shell.current] = judged
         self.list.show(judged.findings)
         if judged.fell_back is not None:
             names = ", ".join(one.check for one in judged.fell_back) or "nothing"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 from backends.tuning.findings import Finding, Verdict
-from backends.tuning.report import by_worth
+from backends.tuning.report import by_worth, counts
 from backends.tuning.snapshot import Outcome, Result
-from tui.rows import Line, Row
+from tui.rows import Line, Row, Span
 from tui.themes import Look
 from tui.widgets.row_list import RowList
 
@@ -138,3 +138,23 @@ def cost_of(finding: Finding) -> str:
     if finding.vantage == "guest" and fix.target.value == "host":
         words.append("on the host below")
     return ", ".join(words)
+
+
+def summary(findings: Sequence[Finding]) -> list[Span]:
+    """How many checks came to which verdict, the bad ones in their colours."""
+    told = counts(findings)
+    wanted = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN, Verdict.PASS)
+    return [(f"{told[v]} {v.value}  ", TOKENS[v] if told[v] else "dim") for v in wanted]
+
+
+def worst_lines(findings: Sequence[Finding], most: int) -> list[Line]:
+    """What is wrong, worst first."""
+    wrong = [
+        finding
+        for finding in by_worth(findings)
+        if finding.verdict in SHOWN["wrong"] and not finding.instance and not finding.cause
+    ]
+    return [
+        Line().add("  ").add(f"{f.check} ", TOKENS[f.verdict]).add(f.evidence)
+        for f in wrong[: max(0, most)]
+    ]

@@ -21,6 +21,7 @@ from tui.themes import Look
 
 if TYPE_CHECKING:
     from backends.bench.desk import BenchDesk
+    from backends.tuning.desk import Judged
 
 WINDOWS = (Window.MINUTE, Window.TEN_MINUTES, Window.HOUR)
 INTERVALS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -42,6 +43,7 @@ class Shell:
         theme: Theme chosen on screen; None until one was.
         settings_version: Grows with every change of the above.
         alerts_seen: How many alerts had come when their list was last looked at.
+        judged: By host: the newest run of the tuning checklist.
         keep: Writes the state file.
         complain: Shows that it could not be written.
         bench: Benchmark runs of this room, once one was asked for.
@@ -62,6 +64,7 @@ class Shell:
     current: str = ""
     settings_version: int = 0
     alerts_seen: int = 0
+    judged: dict[str, Judged] = field(default_factory=dict)
     keep: Callable[[Shell], None] | None = None
     complain: Callable[[RoomError], None] | None = None
     bench: BenchDesk | None = None

@@ -81,3 +81,8 @@ async def test_judged_marked_changed_and_taken_back(tmp_path: Path) -> None:
         assert tree.read(BALANCING) == b"1\n"
         await pilot.press("o")
         assert screen.list.choice == "open"
+        while app.screen is screen:
+            await pilot.press("escape")
+            await pilot.pause()
+        await until(pilot, lambda: "WARN" in screen_text(app))
+        assert "numa.balancing" in screen_text(app), "the room's pane says the worst"

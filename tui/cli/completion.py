@@ -65,12 +65,13 @@ def candidates(typed: list[str]) -> list[str]:
     for word in ["", *typed[1:]]:
         # argparse offers no public way to list what it takes; these two have been stable for years.
         for action in list(parser._actions):
-            if isinstance(action, argparse._SubParsersAction) and word in (action.choices or ()):
-                parser = action.choices[word]
+            if isinstance(action, argparse._SubParsersAction) and word in action._name_parser_map:
+                parser = action._name_parser_map[word]
     for action in parser._actions:
         options += action.option_strings
         if isinstance(action, argparse._SubParsersAction):
-            options += list(action.choices or ())
+            # Not `choices`, which is None where any other first word is a name.
+            options += list(action._name_parser_map)
     return [*options, *hosts]
 
 

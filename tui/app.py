@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -79,6 +81,7 @@ class RoomApp(App[int]):
 
     def on_mount(self) -> None:
         """Paint first; bring in what is behind the screen afterwards."""
+        self._leave_on_signals()
         if self.keymap:
             self.set_keymap(self.keymap)
         self.call_after_refresh(self._open_hub)
@@ -93,6 +96,13 @@ class RoomApp(App[int]):
         hub = self._make_hub(self._prompter)
         self.shell.connect(hub)
         await hub.start()
+
+    def _leave_on_signals(self) -> None:
+        """A closed terminal or `kill` ends the room as `q` does: hosts let go, screen restored."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(number, self.exit, None, 128 + number)
 
     async def on_unmount(self) -> None:
         """Let go of the hosts."""

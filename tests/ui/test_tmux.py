@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -229,3 +230,13 @@ def test_a_host_that_hangs_is_said_so_and_comes_back_by_itself(
     assert "lost" not in tmux.screen().splitlines()[0].partition("demo")[2]
     server.thaw()
     tmux.wait(lambda text: "gpu01 no NVIDIA driver" in text or "gpu01 live" in text.splitlines()[0])
+
+
+def test_a_kill_leaves_the_terminal_as_it_was(tmux: Tmux) -> None:
+    tmux.start("demo")
+    tmux.wait("/600W")
+    shell = int(tmux.run("display-message", "-p", "#{pane_pid}"))
+    listed = subprocess.run(["pgrep", "-P", str(shell)], capture_output=True, text=True, check=True)
+    os.kill(int(listed.stdout.split()[0]), signal.SIGTERM)
+    screen = tmux.wait("left with 143")
+    assert "/600W" not in screen

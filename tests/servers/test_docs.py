@@ -13,6 +13,7 @@ TEXT = (ROOT / "docs" / "servers.md").read_text(encoding="utf-8")
 
 def test_the_modules_it_names_are_there() -> None:
     rows = [line for line in TEXT.split("\n") if line.startswith("| `")]
+    rows = [row for row in rows if not row.startswith("| `gpuroom ")]  # the table of commands
     named = [name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
     assert len(named) > 10
     for name in named:

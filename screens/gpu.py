@@ -180,7 +180,8 @@ class GpuScreen(HubScreen):
         self.query_one("#gpu").set_class(wide, "-wide")
         height = event.size.height - 2
         room = height if wide else max(0, height - 14)
-        count = max(1, min(len(self.charts), room // 4))
+        # Below the facts three stand side by side, so that all five fit 24 lines.
+        count = max(1, min(len(self.charts), room // 4 * (1 if wide else 3)))
         for number, chart in enumerate(self.charts):
             chart.display = number < count
 

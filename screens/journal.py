@@ -19,8 +19,8 @@ class JournalScreen(HubScreen):
 
     AREAS = ("nav",)
     ABOUT = (
-        "Every request of this session, newest first: when, to which host, asked by which key or "
-        "by the room itself, how long it took, how it ended. Below the list stands exactly what "
+        "Every request of this session, newest first: when, to which host, by which key and action "
+        "or by the room itself, how long it took, how it ended. Below the list stands exactly what "
         "was sent. `CHANGES` marks what could change something on the host. Secrets never come "
         "here."
     )
@@ -41,7 +41,7 @@ class JournalScreen(HubScreen):
     def show_body(self, now_s: float) -> None:
         """The newest."""
         journal = self.shell.journal
-        self.list.show(list(journal), journal.version)
+        self.list.show(list(journal), journal.version, getattr(self.app, "keymap", {}))
         self._show_detail()
 
     def _show_detail(self) -> None:

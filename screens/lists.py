@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from backends.feeds import JournalEntry
 from backends.model import Alert, Severity
 from tui import format as fmt
+from tui.actions import find, key_text
 from tui.rows import Line, Row
 from tui.themes import Look
 from tui.widgets.gpu_items import SEVERITY_TOKENS
@@ -77,14 +78,17 @@ class JournalList(RowList):
         super().__init__(look)
         self.entries: list[JournalEntry] = []
         self.first = 0
+        self.keymap: Mapping[str, str] = {}
 
-    def show(self, entries: Sequence[JournalEntry], total: int) -> None:
+    def show(self, entries: Sequence[JournalEntry], total: int, keymap: Mapping[str, str]) -> None:
         """Draw; the one call a frame.
 
         Args:
             entries: What is still held, oldest first.
             total: How many there ever were.
+            keymap: The user's own keys.
         """
+        self.keymap = keymap
         self.entries = list(reversed(entries))
         self.first = total - len(entries)
         self.redraw()
@@ -97,6 +101,13 @@ class JournalList(RowList):
         """The entry of a key."""
         return self.entries[self.first + len(self.entries) - 1 - int(str(key))]
 
+    def _key_of(self, entry: JournalEntry) -> str:
+        """The key of the action that asked; nothing where it was a command or the room itself."""
+        action = find(entry.asked_by)
+        if action is None:
+            return ""
+        return key_text(self.keymap.get(action.id, action.keys).split(",")[0])
+
     def empty_text(self) -> str:
         """Nothing yet."""
         return "nothing has been asked of a host yet"
@@ -104,7 +115,9 @@ class JournalList(RowList):
     def head_rows(self, width: int) -> list[Row]:
         """Column titles."""
         line = Line().add("  ").cell("time", 9, "dim").cell("host", 13, "dim")
-        line.cell("asked by", 15, "dim").cell("took", 8, "dim").cell("result", 10, "dim")
+        line.cell("key", 4, "dim").cell("asked by", 15, "dim").cell("took", 8, "dim").cell(
+            "result", 10, "dim"
+        )
         return [line.add("what", "dim").row(width)]
 
     def item_row(self, key: Hashable, width: int, *, current: bool) -> Row:
@@ -112,6 +125,7 @@ class JournalList(RowList):
         entry = self.of(key)
         line = Line().add((self.look.glyphs.cursor if current else " ") + " ", "accent")
         line.cell(fmt.clock_time(entry.at), 9, "dim").cell(entry.host, 12, "strong").add(" ")
+        line.cell(self._key_of(entry), 3, "accent").add(" ")
         line.cell(entry.asked_by, 14, "dim").add(" ")
         took = fmt.ABSENT if entry.took_s is None else f"{entry.took_s * 1000:.0f} ms"
         line.cell(took, 7, "dim").add(" ")

@@ -287,10 +287,10 @@ class FakeHub:
         """A session with its fake's own methods."""
         return self._sessions[name]
 
-    def note(self, what: str, result: str = "ok") -> None:
+    def note(self, what: str, result: str = "ok", asked_by: str = "room") -> None:
         """An entry in the journal."""
         self.journal.add(
-            JournalEntry(START, "gpu01", "room", what, '{"method": "ping"}', False, result, 0.012)
+            JournalEntry(START, "gpu01", asked_by, what, '{"method": "ping"}', False, result, 0.012)
         )
 
     def alert(self, title: str, severity: Severity = Severity.WARNING) -> None:

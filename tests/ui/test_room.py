@@ -618,6 +618,34 @@ async def test_the_journal_shows_exactly_what_was_sent_and_how_it_ended() -> Non
         assert "Insufficient Permissions" not in screen_text(app)
 
 
+async def test_the_journal_shows_by_which_key() -> None:
+    hub = make_hub()
+    hub.note("change the refresh rate", asked_by="host.faster")
+    hub.note("reach it", asked_by="host.retry")
+    app = make_app(hub, keymap={"host.faster": "f7,plus"})
+    async with app.run_test(size=SIZE) as pilot:
+        await ready(pilot)
+        await pilot.press("J")
+        await drawn(pilot)
+        rows = screen_text(app).splitlines()
+    assert any("f7  host.faster" in row.lower() for row in rows), (
+        "the user's own key, not the default"
+    )
+    assert any(" c   host.retry" in row for row in rows)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_gpu_page_has_all_five_curves(size: tuple[int, int]) -> None:
+    app = make_app(make_hub())
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot)
+        await pilot.press("enter")
+        await drawn(pilot)
+        text = screen_text(app)
+    for title in ("power 5", "utilisation ", "memory 8", "temperature ", "SM clock "):
+        assert title in text, title
+
+
 async def test_the_gpu_page_says_why_a_value_is_absent() -> None:
     app = make_app(make_hub())
     async with app.run_test(size=(160, 100)) as pilot:

@@ -6,7 +6,7 @@ import pytest
 
 from screens.processes import ranges
 from screens.room_plan import plan_room
-from tests.ui.fakes import gpu, mixed_gpus, mixed_verdicts, processes, snapshot
+from tests.ui.fakes import gpu, link, mixed_gpus, mixed_verdicts, processes, snapshot
 from tui import filters
 from tui import format as fmt
 from tui.glyphs import ASCII, UNICODE, ascii_only
@@ -15,7 +15,7 @@ from tui.themes import THEME_NAMES, choose, palette
 from tui.widgets.braille import curve, sparkline
 from tui.widgets.gpu_columns import fit_columns, held_text, plan_grid
 from tui.widgets.gpu_items import items_of, totals_of
-from tui.widgets.gpu_rows import gpu_spans
+from tui.widgets.gpu_rows import gpu_spans, host_row
 from tui.widgets.host_state import wrap
 
 NOW_S = 10_000.0
@@ -37,6 +37,13 @@ def test_fit_gives_exactly_the_width(text: str, width: int, align: str, expected
     fitted = fmt.fit(text, width, align)
     assert fitted == expected
     assert fmt.width_of(fitted) == width
+
+
+def test_a_host_without_python_says_what_cannot_be_read() -> None:
+    room = snapshot("gpu09", [gpu(0)], link=link(via="nvidia-smi"))
+    text = host_row(room, 80, stale=False).plain
+    assert "read through nvidia-smi: no python3 there" in text
+    assert fmt.ABSENT not in text
 
 
 def test_absent_values_are_a_dash_everywhere() -> None:

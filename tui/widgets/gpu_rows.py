@@ -108,6 +108,9 @@ def host_row(snapshot: HostSnapshot, width: int, *, stale: bool) -> Row:
     readings = snapshot.readings
     value, dim = ("stale", "stale") if stale else ("text", "dim")
     line = Line().add("  host", "title")
+    if snapshot.link.via == "nvidia-smi":
+        line.add("  read through nvidia-smi: ", value)
+        return line.add("no python3 there, so no host readings, processes, energy", dim).row(width)
 
     def say(name: str, text: str, more: str = "") -> None:
         if line.width + len(name) + len(text) + len(more) + 4 <= width:

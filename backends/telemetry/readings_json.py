@@ -161,7 +161,16 @@ def _driver_json(driver: DriverStatus, now_s: float) -> Json:
 
 def _process_json(process: GpuProcess) -> Json:
     memory: Mapping[str, int | None] = process.memory_bytes
-    return {
+    hidden = None if process.visible else "not visible from this host's /proc"
+    reasons = {
+        "start_ticks": hidden,
+        "started": hidden,
+        "user": hidden,
+        "model": hidden or "its command line names none",
+        "container": hidden or "it runs in none that its cgroup names",
+        "cpu_pct": hidden or "it needs two looks at the process",
+    }
+    found: Json = {
         "pid": process.pid,
         "start_ticks": process.start_ticks,
         "started": _time(process.started),
@@ -174,6 +183,14 @@ def _process_json(process: GpuProcess) -> Json:
         "cpu_pct": process.cpu_pct,
         "memory_bytes": dict(memory),
     }
+    found["absent"] = {
+        key: reason or "not read" for key, reason in reasons.items() if found[key] is None
+    } | {
+        f"memory_bytes.{uuid}": "the driver does not tell"
+        for uuid, held in memory.items()
+        if held is None
+    }
+    return found
 
 
 def _time(at: datetime | None) -> str | None:

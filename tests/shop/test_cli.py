@@ -79,6 +79,11 @@ def test_completion_scripts_are_valid_shell(shell: str, tmp_path: Path) -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
+def test_a_scenario_that_is_none_is_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--scenario", "nope"]) == 2
+    assert "nope" in capsys.readouterr().err
+
+
 def test_a_reader_that_leaves_is_no_error() -> None:
     run = subprocess.run(
         f"{sys.executable} gpuroom.py completion words | head -1",

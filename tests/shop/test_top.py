@@ -24,6 +24,15 @@ def test_once_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         assert 0 < gpu["power_w"] <= gpu["power_limit_enforced_w"] * 1.1
 
 
+def test_no_null_of_a_process_is_without_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "demo", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["processes"]
+    for process in found["processes"]:
+        for key, value in process.items():
+            assert value is not None or process["absent"][key], key
+
+
 def test_a_stream_is_a_json_line_a_sample(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "demo:idle", "--stream", "--interval", "0.2", "--count", "3"]) == 0
     samples = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -10,6 +10,7 @@ from pathlib import Path
 from backends import config as configuration
 from backends.config import Config, HostConfig
 from backends.errors import UsageError
+from backends.sim import scenarios
 from backends.state import RoomState, load_state, save_state
 from tui.themes import THEME_NAMES
 
@@ -57,6 +58,7 @@ def named_hosts(config: Config, arguments: argparse.Namespace) -> tuple[HostConf
     if arguments.scenario:
         if "demo" not in names:
             raise UsageError("--scenario needs the host `demo`", hint="gpuroom demo --scenario ...")
+        scenarios.find(arguments.scenario)
         names = [f"demo:{arguments.scenario}" if name == "demo" else name for name in names]
     if arguments.interval is not None and not 0.1 <= arguments.interval <= 60:
         raise UsageError("--interval must be between 0.1 and 60 seconds")

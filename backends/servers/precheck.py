@@ -17,6 +17,8 @@ from backends.servers.profiles import Profile
 LOG_ROOM_BYTES: Final = 1 << 30
 BUSY_MEMORY_BYTES: Final = 2 << 30
 """A bare CUDA context takes half a gigabyte; what holds more is somebody's work. Ours."""
+GONE_AFTER_STOP: Final = frozenset({"earlier-run", "port-taken", "gpu-busy"})
+"""What a stop of the run before may take away; all else would still be there after it."""
 MODEL_OPTIONS: Final = ("model", "model_path", "model_id")
 
 

@@ -21,6 +21,7 @@ from backends.servers.catalogue import load_catalogue
 from backends.servers.desk import ServerDesk
 from backends.servers.launchers.base import StartFinding, StopResult, StopStep
 from backends.servers.lifecycle import ANSWERING, OVER, Assessment
+from backends.servers.precheck import GONE_AFTER_STOP
 from backends.servers.profiles import Profile, resolve_profiles
 from backends.servers.report import cause_lines, finding_data, progress_words, stop_lines
 from backends.servers.watch import ServerWatch
@@ -130,10 +131,20 @@ def add_yes(parser: argparse.ArgumentParser) -> None:
 
 
 async def checked(
-    place: Place, profile: Profile, *, force: bool
+    place: Place, profile: Profile, *, force: bool, before_stop: bool = False
 ) -> tuple[list[StartFinding], bool]:
-    """What the check before a start finds, said on stderr, and whether the start may go on."""
+    """What the check before a start finds, said on stderr, and whether the start may go on.
+
+    Args:
+        place: Where.
+        profile: What is to be started.
+        force: Go on all the same.
+        before_stop: The run before still lives and will be stopped: only what would still be in
+            the way afterwards counts.
+    """
     found = await place.desk.check(profile)
+    if before_stop:
+        found = [finding for finding in found if finding.id not in GONE_AFTER_STOP]
     for finding in found:
         say(f"{finding.severity.value}: {finding.title}")
         if finding.way_out:

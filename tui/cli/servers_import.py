@@ -56,6 +56,11 @@ def _say_what_is_hidden(server: Run) -> None:
     hidden += [name for name, value in (server.env or {}).items() if value == "***"]
     if hidden:
         say("secrets are not shown; fill in what says ***")
+    damaged = [number for number, word in enumerate(server.argv) if "\ufffd" in word]
+    if damaged:
+        # What comes from a host is cleaned, also where it was meant as it is.
+        where = ", ".join(str(number) for number in damaged)
+        say(f"arguments {where} hold line breaks or control characters: write these yourself")
     if server.env is None:
         say("its environment may not be read by this account: `env` is left out")
 

@@ -59,6 +59,13 @@ async def _start(arguments: argparse.Namespace, *, restart: bool = False) -> int
             from backends.servers.report import stop_data
             from tui.cli.server_place import say_step, say_stopped
 
+            # A server that runs is not given up for one that can't be started.
+            found, go_on = await checked(place, profile, force=arguments.force, before_stop=True)
+            if not go_on:
+                answer.update(findings=findings_data(found), started=None)
+                if arguments.json:
+                    print_json(answer)
+                return EXIT_REFUSED
             result = await place.desk.stop_newest(profile, say_step)
             if result is not None:
                 answer["stopped"] = stop_data(result)

@@ -1,0 +1,131 @@
+"""The commands on this machine: start, look, restart, stop, with their exit statuses."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from backends import paths
+from tests.servers_live.test_runs import LISTEN, free_port
+from tui.cli import main
+
+pytestmark = pytest.mark.real
+
+
+class Shell:
+    """Runs commands against `local`, on a configuration of its own."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def configure(self, **server: object) -> None:
+        """Write the one profile."""
+        place = paths.config_file()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        table = {"name": "small", "host": "local", "engine": "custom", "stop_grace_s": 3, **server}
+        place.write_text(tomli_w.dumps({"servers": [table]}))
+
+    def run(self, *argv: str) -> tuple[int, Any, str]:
+        """Exit status, the JSON printed, and what was said on stderr."""
+        self._capsys.readouterr()
+        status = main([*argv, "--json"])
+        shown = self._capsys.readouterr()
+        return status, json.loads(shown.out) if shown.out else None, shown.err
+
+
+@pytest.fixture
+def shell(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Shell]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    found = Shell(capsys)
+    yield found
+    main(["stop", "small", "--json"])
+
+
+def serving(port: int) -> list[str]:
+    return [sys.executable, "-c", LISTEN.format(port=port)]
+
+
+def test_a_server_that_runs_is_not_given_up_for_one_that_cannot_start(shell: Shell) -> None:
+    port = free_port()
+    shell.configure(command=serving(port), port=port)
+    status, answer, said = shell.run("start", "small")
+    assert status == 0, said
+    pid = answer["started"]["pid"]
+
+    shell.configure(command=["/no/such/program"], port=port)
+    status, answer, said = shell.run("restart", "small")
+    assert status == 8
+    assert answer["stopped"] is None
+    assert "/no/such/program is not found" in said
+    assert Path(f"/proc/{pid}").exists(), "the old run must still be there"
+
+    shell.configure(command=serving(port), port=port)
+    status, answer, said = shell.run("restart", "small")
+    assert status == 0, said
+    assert answer["started"]["pid"] != pid
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_second_start_and_a_port_that_is_taken_are_refused(shell: Shell) -> None:
+    port = free_port()
+    shell.configure(command=serving(port), port=port)
+    assert shell.run("start", "small")[0] == 0
+    status, answer, said = shell.run("start", "small")
+    assert status == 8
+    assert {finding["id"] for finding in answer["findings"]} >= {"earlier-run"}
+    assert "runs already" in said
+    status, answer, _ = shell.run("stop", "small")
+    assert status == 0
+    assert answer["complete"] is True
+
+
+def test_a_server_that_ends_at_once_is_crashed_with_its_words(shell: Shell) -> None:
+    code = "import sys; print('RuntimeError: no kernel for this card'); sys.exit(3)"
+    shell.configure(command=[sys.executable, "-c", code])
+    status, answer, said = shell.run("start", "small", "--wait", "--timeout", "20")
+    assert status == 10, said
+    assert answer["state"]["state"] == "crashed"
+
+
+def test_one_that_never_answers_is_late(shell: Shell) -> None:
+    port = free_port()
+    shell.configure(
+        command=[sys.executable, "-c", "import time; time.sleep(600)"], port=port,
+        ready={"path": "/health"},
+    )  # fmt: skip
+    assert shell.run("start", "small")[0] == 0
+    status, _, said = shell.run("wait-ready", "small", "--timeout", "1.5")
+    assert status == 12, said
+
+
+def test_a_process_that_runs_becomes_a_profile(shell: Shell) -> None:
+    import os
+    import subprocess
+
+    port = free_port()
+    command = [
+        *serving(port)[:2],
+        LISTEN.format(port=port).strip().replace("\n", "; "),
+        "two\nlines",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        status, answer, said = shell.run("servers", "import", "local", str(process.pid))
+        assert status == 0, said
+        (profile,) = answer["servers"]
+        assert profile["command"][:3] == command[:3]
+        assert "arguments 3 hold line breaks" in said
+        assert profile["port"] == port
+    finally:
+        process.kill()
+        process.communicate()

@@ -165,8 +165,10 @@ class LogJudge:
         run = self.run
         if self.version is None or not run.over:
             self._find_version(line, engine)
+        was_inside = self._tracebacks.inside
         exception = self._tracebacks.take(line)
         inside = self._tracebacks.inside
+        opens = inside and not was_inside  # "Scheduler hit an exception: Traceback ..."
         announces = False
         if not inside and line.level not in _GRAVE:
             if run.ready is None:
@@ -177,7 +179,7 @@ class LogJudge:
         self._find_stop(line, message, engine)
         if exception is not None:
             self._note_exception(exception)
-        if not inside or exception is not None:
+        if not inside or opens or exception is not None:
             self._find_end(line, message, engine)
         # Lines that announce a phase dump configurations, which are full of frightening words.
         if not announces or (len(message) < _DUMP and _FRIGHTENING.search(message)):

@@ -22,6 +22,10 @@ from backends.text import clean
 MAX_LINE_BYTES: Final = 65_536
 """Longest line (or rewritten part of one) that is kept; the rest of it is counted, not stored."""
 _MAX_OVERWRITTEN: Final = 4
+_PRINTED_COLOURS: Final = re.compile(
+    # As terminals take them, and as syslog, cat -v, JSON and a clipboard leave them in print.
+    r"(?:\x1b|#033|\^\[|\\(?:x1b|u001b|033))?\[(?:\d{1,3}(?:;\d{1,3}){0,4})?m"
+)
 
 
 class LogLine(msgspec.Struct, frozen=True, gc=False):
@@ -251,6 +255,8 @@ def _decode(part: bytes) -> str:
     if b"\0" in part:
         part = part.replace(b"\0", b"")
     text = part.decode("utf-8", "replace")
+    if "[0m" in text:
+        text = _PRINTED_COLOURS.sub("", text)
     return (
         text if text.isprintable() and len(text) <= MAX_LINE_CHARS else clean(text, MAX_LINE_CHARS)
     )

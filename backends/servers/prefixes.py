@@ -103,7 +103,7 @@ _DIGIT: Final = _forms(
     # the journal with ISO stamps
     rf"(?P<stamp>{_DATE}) [\w.-]+ (?P<source>kernel|[\w@.\-:/]+\[\d+\]): ?",
     # a collector's own stamp before everything
-    rf"(?P<stamp>{_DATE}) (?=\S)",
+    rf"(?P<stamp>{_DATE}) {{1,8}}(?=\S)",
     # srun --label
     r"(?P<source>\d{1,4}): (?=\S)",
 )

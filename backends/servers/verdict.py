@@ -230,11 +230,12 @@ def _failed(judge: LogJudge, exit_code: int | None) -> Verdict | None:
 
 
 def _refined(chosen: Evidence, found: list[Evidence]) -> Evidence:
-    """What an earlier line, perhaps only a warning, says more precisely than the cause itself."""
+    """What says more precisely than the cause itself why: an error, or a warning before it."""
     finer = [
         item
         for item in found
-        if chosen.cause.id in item.cause.entry.refines and item.first_line <= chosen.first_line
+        if chosen.cause.id in item.cause.entry.refines
+        and (item.loud or item.first_line <= chosen.first_line)
     ]
     return min(finer, key=lambda item: item.first_line, default=chosen)
 

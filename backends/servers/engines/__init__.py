@@ -54,6 +54,8 @@ _MAX_LINES: Final = 20_000
 class EngineGuess:
     """Adds up what the lines of a log say about who wrote it.
 
+    A hint of weight 0 decides only where no other speaks.
+
     SGLang prints some of vLLM's lines, Ollama most of llama.cpp's: so no single phrase decides,
     but the sum of what each engine alone would print.
     """

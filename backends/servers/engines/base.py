@@ -213,7 +213,7 @@ COMMON_FATAL: Final = rx(
     r"^terminate called (?:after throwing|without an active exception|recursively)",
     r"^(?:\[\d+\]\s*[+-]?\s+)?\d+ (?:killed|abort|segmentation fault|bus error)\b",
     r"^\[\d+\][+-]?\s+(?:Killed|Aborted|Segmentation fault|Bus error|Exit [1-9])",
-    r"^\w*sh: (?:line \d+: +\d+ )?(?:[Aa]bort(?:ed)?|[Kk]illed|[Ss]egmentation fault)",
+    r"^\S*sh: (?:line \d+: +\d+ )?(?:[Aa]bort(?:ed)?|[Kk]illed|[Ss]egmentation fault)",
     r"^!!!!!!! Segfault encountered",
     # What systemd, docker compose, Slurm and MPI say of a program that ended badly.
     r"Main process exited, code=(?:exited, status=[1-9]|killed|dumped)",

@@ -39,6 +39,7 @@ ENGINE = Engine(
         (3, r"^(?:srv|slot) +\w+|^common_(?:init|params|download)|load_backend: loaded"),
         (3, r"^system_info: n_threads|^build(?:_info)?: "),
         (2, r"^main: (?:loading model|model loaded|server is listening|HTTP server)"),
+        (2, r"couldn't bind HTTP server socket"),
         (2, r"libllama\.|libggml"),
     ),
     version=rx(
@@ -88,6 +89,7 @@ ENGINE = Engine(
         r"unable to load model",
         r"couldn't bind HTTP server socket",
         r"^ggml_abort|GGML_ASSERT\(|ggml_print_backtrace|ggml_cuda_error\(",
+        r"\bAssertion '.{1,160}' failed\.?$",
         r"\b(?:ROCm|CUDA|HIP|SYCL) error(?:: |$| )",
         r"^dyld\[\d+\]: Library not loaded|error while loading shared libraries",
         r"^error: (?:invalid|unknown) argument|^error while handling argument",

@@ -46,6 +46,7 @@ ENGINE = Engine(
         (3, r"^Scheduler hit an exception|Received sigquit from a child proc"),
         (2, r"^Init torch distributed (?:begin|ends)|^Load weight (?:begin|end)\."),
         (2, r"^max_total_num_tokens=\d|^Memory pool end\.|mem-fraction-static"),
+        (0, r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: (?:[A-Z]{2}\d+ ?)+)?\] "),
         (2, r"^Capture (?:cuda|piecewise|target|draft)[\w ]* begin|Watchdog [Tt]imeout \(self"),
     ),
     version=rx(

@@ -63,6 +63,7 @@ ENGINE = Engine(
         r"^Error: (?:ArgumentValidation|NotEnoughCUDADevices|CUDAError|WebserverCannotStart)",
         r"^Error: \w",
         r"^Shard(?: \d+)? (?:failed to start|crashed|complete standard error output)",
+        r"^Shard(?: \d+)? timed out",
         r"^(?:Shard|Download) process was signaled|^Download encountered an error",
         r"^Webserver (?:Crashed|exited)|^Unable to (?:connect|warmup)",
         r"thread '[^']*' panicked at",

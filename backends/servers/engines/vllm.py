@@ -51,6 +51,9 @@ ENGINE = Engine(
         (2, r"\bAvg prompt throughput: [\d.]+ tokens/s"),
         (2, r"^Received request (?:cmpl|chatcmpl)-|No available memory for the cache blocks"),
         (1, r"Automatically detected platform|ProcessGroupNCCL\.cpp|Watchdog caught collective"),
+        (4, r"^\(APIServer pid=\d+\)"),
+        # Its own form of a line; SGLang of 2024 printed some of those too.
+        (0, r"(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./-]+\.py:\d+\]"),
     ),
     version=rx(
         r"vLLM API server version v?(\d+\.\d+[\w.+]*)",

@@ -41,7 +41,7 @@ class FactsError(RoomError):
     exit_code = 2
 
 
-class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
+class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One thing that was read.
 
     Attributes:

@@ -80,6 +80,9 @@ def normalise(document: FactsDocument) -> FactsDocument:
 
 def _one_name_each(facts: Mapping[str, Fact]) -> Iterator[Fact]:
     """Facts of a GPU that one tool knows by index and another by address, under the address."""
+    if not any(key.startswith("gpu/index-") for key in facts):
+        yield from facts.values()
+        return
     addresses: dict[str, str] = {}
     ordered: dict[str, str] = {}
     for key, fact in facts.items():
@@ -198,9 +201,13 @@ _PCI_TEXT: Final = {
 def _config(fact: Fact, base: str) -> Iterator[Fact]:
     assert isinstance(fact.value, str)
     text = fact.value.strip()
-    if len(text) > 8192 or not re.fullmatch(r"(?:[0-9a-fA-F]{2})+", text):
+    if not text or len(text) > 8192:
         return
-    for field, value in pci.decode(bytes.fromhex(text)).items():
+    try:
+        data = bytes.fromhex(text)
+    except ValueError:
+        return
+    for field, value in pci.decode(data).items():
         yield _derive(fact, f"{base}/{field}", value)
 
 

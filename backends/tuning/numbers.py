@@ -19,15 +19,12 @@ MAX_CPU: Final = 65_536
 
 def integer(value: object) -> int | None:
     """A whole number: an int, or a string that is nothing else."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value
     if isinstance(value, str):
         text = value.strip()
         if (text.isascii() and text.isdecimal() and len(text) <= 20) or _INTEGER.fullmatch(text):
             return int(text)
-    return None
+        return None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def number(value: object) -> float | None:

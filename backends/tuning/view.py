@@ -29,19 +29,15 @@ class FactTable:
         return self._by_key.get(key)
 
     @cached_property
-    def _by_tail(self) -> Mapping[str, list[str]]:
-        index: dict[str, list[str]] = defaultdict(list)
+    def _index(self) -> tuple[Mapping[str, list[str]], Mapping[str, list[str]]]:
+        """Keys by their last part, and named keys by their first."""
+        tails: dict[str, list[str]] = defaultdict(list)
+        heads: dict[str, list[str]] = defaultdict(list)
         for key in self._by_key:
-            index[key.rpartition("/")[2]].append(key)
-        return index
-
-    @cached_property
-    def _by_head(self) -> Mapping[str, list[str]]:
-        index: dict[str, list[str]] = defaultdict(list)
-        for key in self._by_key:
-            if not key.startswith("/"):
-                index[key.partition("/")[0]].append(key)
-        return index
+            tails[key[key.rfind("/") + 1 :]].append(key)
+            if key[:1] != "/":
+                heads[key.partition("/")[0]].append(key)
+        return tails, heads
 
     def match(self, pattern: str) -> list[tuple[tuple[str, ...], Fact]]:
         """Facts whose key matches `pattern`, where `*` stands for a part without slash.
@@ -50,38 +46,39 @@ class FactTable:
         """
         found = self._matched.get(pattern)
         if found is None:
-            found = sorted(_matches(self, pattern), key=lambda item: natural(item[0]))
+            fits = _expression(pattern).fullmatch
+            facts = self._by_key
+            found = [
+                (match.groups(), facts[match.string])
+                for match in map(fits, self.candidates(pattern))
+                if match is not None
+            ]
+            found.sort(key=_by_names)
             self._matched[pattern] = found
         return found
 
     def candidates(self, pattern: str) -> Iterable[str]:
         """Keys that may match, by their last or first part."""
         head, tail = pattern.partition("/")[0], pattern.rpartition("/")[2]
+        tails, heads = self._index
         best: Collection[str] = self._by_key
         if "*" not in tail:
-            best = self._by_tail.get(tail, ())
+            best = tails.get(tail, ())
+        elif tail != "*":
+            # As many last parts as there are sorts of files; far fewer than keys.
+            fits = _expression(tail).fullmatch
+            best = [key for name, keys in tails.items() if fits(name) for key in keys]
         if head and "*" not in head:
-            below = self._by_head.get(head, ())
+            below = heads.get(head, ())
             best = below if len(below) < len(best) else best
+        if best is self._by_key:
+            literal = pattern.partition("*")[0]
+            best = [key for key in best if key.startswith(literal)]
         return best
 
     def below(self, head: str) -> list[str]:
         """Keys that begin with the name `head` and a slash."""
-        return self._by_head.get(head, [])
-
-
-def _matches(table: FactTable, pattern: str) -> list[tuple[tuple[str, ...], Fact]]:
-    expression = _expression(pattern)
-    result = []
-    literal = pattern.partition("*")[0]
-    for key in table.candidates(pattern):
-        if not key.startswith(literal):
-            continue
-        match = expression.fullmatch(key)
-        fact = table.get(key)
-        if match and fact is not None:
-            result.append((match.groups(), fact))
-    return result
+        return self._index[1].get(head, [])
 
 
 @lru_cache(maxsize=512)
@@ -89,9 +86,14 @@ def _expression(pattern: str) -> re.Pattern[str]:
     return re.compile("([^/]*)".join(re.escape(part) for part in pattern.split("*")))
 
 
+@lru_cache(maxsize=16_384)
 def natural(parts: tuple[str, ...]) -> tuple[tuple[int, int, str], ...]:
     """Sort key by which cpu10 comes after cpu9."""
     return tuple((0, int(p), "") if p.isdecimal() and len(p) < 19 else (1, 0, p) for p in parts)
+
+
+def _by_names(item: tuple[tuple[str, ...], Fact]) -> tuple[tuple[int, int, str], ...]:
+    return natural(item[0])
 
 
 class Reading:
@@ -272,6 +274,27 @@ class View:
         Members that were asked for and do not exist are left out; see `each_asked`.
         """
         return [reading for reading in self.each_asked(pattern) if reading.fact.error != "ENOENT"]
+
+    def integers(
+        self, pattern: str, low: int = 0, high: int = 1 << 63
+    ) -> dict[tuple[str, ...], int | None]:
+        """A family's values as whole numbers, by what the stars stood for; None where it is none.
+
+        For families with a member for each idle state of each CPU: one call for all of them.
+        """
+        result: dict[tuple[str, ...], int | None] = {}
+        used = self._used
+        for names, fact in self.table.match(pattern):
+            if fact.error == "ENOENT":
+                continue
+            value = numbers.integer(fact.value)
+            if value is not None and low <= value <= high:
+                used[fact.key] = None
+                result[names] = value
+            else:
+                result[names] = None
+        self._touched = self._touched or bool(result)
+        return result
 
     def each_asked(self, pattern: str) -> list[Reading]:
         """A family of facts, with those that turned out not to exist."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Final
 
 from backends.tuning import numbers
@@ -89,12 +90,12 @@ def pstate_mode(scene: Scene) -> Judgements:
         yield not_applicable("another scaling driver is in use")
 
 
-def _gaps(scene: Scene, readings: list[Reading]) -> str:
+def _gaps(scene: Scene, names: Iterable[str]) -> str:
     """CPUs that are online but of which the value was not read."""
     online = scene.view.cpus(f"{CPU}/online")
     if online is None:
         return ""
-    seen = {int(r.name) for r in readings if r.name.isdecimal() and len(r.name) < 7}
+    seen = {int(name) for name in names if name.isdecimal() and len(name) < 7}
     missing = online - seen
     return numbers.show_cpus(missing) if missing else ""
 
@@ -133,7 +134,7 @@ def governor(scene: Scene) -> Judgements:
         summary="set the performance governor on every CPU",
         persist_glob=f"{CPU}/cpu*/cpufreq/scaling_governor",
     )
-    gaps = _gaps(scene, readings)
+    gaps = _gaps(scene, (r.name for r in readings))
     if set(spread) == {"performance"}:
         if gaps:
             yield unknown(f"{told}; not read on CPU {gaps}")
@@ -156,7 +157,7 @@ def epp(scene: Scene) -> Judgements:
         return
     spread = _spread(readings)
     told = _told(spread)
-    gaps = _gaps(scene, readings)
+    gaps = _gaps(scene, (r.name for r in readings))
     fix = sysfs(
         tuple(r.fact.key for r in readings if r.text != "performance"),
         "performance",
@@ -226,17 +227,18 @@ def boost(scene: Scene) -> Judgements:
 @rule("cpu.freq_cap")
 def freq_cap(scene: Scene) -> Judgements:
     allowed = scene.profile["cpu_freq_cap_pct"]
-    tops = scene.view.each(f"{CPU}/cpu*/cpufreq/scaling_max_freq")
+    tops = scene.view.integers(f"{CPU}/cpu*/cpufreq/scaling_max_freq", 1)
+    hardware = scene.view.integers(f"{CPU}/cpu*/cpufreq/cpuinfo_max_freq", 1, 20_000_000)
     low: list[tuple[str, float]] = []
     judged = 0
-    for top in tops:
-        most = scene.view.integer(f"{CPU}/cpu{top.name}/cpufreq/cpuinfo_max_freq", 1, 20_000_000)
-        if top.integer is None or top.integer <= 0 or most is None:
+    for names, top in tops.items():
+        most = hardware.get(names)
+        if top is None or most is None:
             continue
         judged += 1
-        short = 100 * (1 - top.integer / most)
+        short = 100 * (1 - top / most)
         if short > allowed:
-            low.append((top.name, short))
+            low.append((names[0], short))
     if low:
         ids = {int(c) for c, _ in low if c.isdecimal()}
         most_short = max(short for _, short in low)
@@ -258,7 +260,7 @@ def freq_cap(scene: Scene) -> Judgements:
             ),
         )
     elif judged and judged == len(tops):
-        gaps = _gaps(scene, tops)
+        gaps = _gaps(scene, (cpu for (cpu,) in tops))
         if gaps:
             yield unknown(f"not read on CPU {gaps}")
         else:
@@ -270,37 +272,33 @@ def freq_cap(scene: Scene) -> Judgements:
 @rule("cpu.cstates")
 def cstates(scene: Scene) -> Judgements:
     view = scene.view
-    latencies = view.each(f"{CPU}/cpu*/cpuidle/state*/latency")
+    latencies = view.integers(f"{CPU}/cpu*/cpuidle/state*/latency")
     if not latencies:
         if view.text(f"{CPU}/cpuidle/current_driver") == "none":
             yield not_applicable("no idle driver")
         elif view.absent(f"{CPU}/cpu0/cpuidle"):
             yield not_applicable("no idle states listed")
         return
+    switches = view.integers(f"{CPU}/cpu*/cpuidle/state*/disable", 0, 3)
     # Every state has a switch and a latency; one without the other was read in part.
     named = {names for names, _ in view.table.match(f"{CPU}/cpu*/cpuidle/state*/name")}
-    named |= {names for names, _ in view.table.match(f"{CPU}/cpu*/cpuidle/state*/disable")}
+    unreadable = bool((named | switches.keys()) - latencies.keys())
     slow: dict[str, int] = {}
     paths: list[str] = []
     worst = 0
-    unreadable = bool(named - {r.names for r in latencies})
     limit = scene.profile["cpu_cstate_latency_us"]
-    for reading in latencies:
-        cpu, state = reading.names
-        base = f"{CPU}/cpu{cpu}/cpuidle/state{state}"
-        disabled = view.integer(f"{base}/disable", 0, 3)
-        latency = reading.integer
-        if latency is None or latency < 0 or disabled is None:
+    quiet = scene.profile["cpu_cstate_quiet_us"]
+    for (cpu, state), latency in latencies.items():
+        disabled = switches.get((cpu, state))
+        if latency is None or disabled is None:
             unreadable = True
-            continue
-        if disabled:
-            continue
-        worst = max(worst, latency)
-        if latency > scene.profile["cpu_cstate_quiet_us"]:
-            name = view.text(f"{base}/name") or f"state{state}"
-            slow[name] = latency
-        if latency >= limit:
-            paths.append(f"{base}/disable")
+        elif not disabled:
+            worst = max(worst, latency)
+            base = f"{CPU}/cpu{cpu}/cpuidle/state{state}"
+            if latency > quiet:
+                slow[view.text(f"{base}/name") or f"state{state}"] = latency
+            if latency >= limit:
+                paths.append(f"{base}/disable")
     listed = ", ".join(f"{name} {latency} us" for name, latency in slow.items())
     wakeup = view.peek_number("bench/wakeup_p50_us")
     if worst >= limit and scene.context.cpu_vendor == "intel":
@@ -312,8 +310,8 @@ def cstates(scene: Scene) -> Judgements:
         )
     elif unreadable:
         yield unknown("some idle states could not be read")
-    elif worst <= scene.profile["cpu_cstate_quiet_us"]:
-        gaps = _gaps(scene, [r for r in latencies if r.names[1] == latencies[0].names[1]])
+    elif worst <= quiet:
+        gaps = _gaps(scene, {cpu for cpu, _ in latencies})
         if gaps:
             yield unknown(f"not read on CPU {gaps}")
         else:

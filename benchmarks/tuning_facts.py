@@ -48,7 +48,9 @@ def one_host(folder: str, runs: int) -> None:
 async def many_hosts(folder: str, count: int) -> None:
     """Reach, gather and judge `count` hosts at once."""
     reading = Reading(root=folder)
-    hosts = [HostConfig(name=f"gpu{n:02}", target="local") for n in range(count)]
+    hosts = [
+        HostConfig(name=f"gpu{n:02}", target="local", python=sys.executable) for n in range(count)
+    ]
     began = time.monotonic()
     async with RoomHub(hosts) as hub:
         await asyncio.gather(*(reached(session, 120.0) for session in hub.sessions))

@@ -127,7 +127,11 @@ def encode(document: FactsDocument) -> bytes:
 
 
 def clean_fact(fact: Fact) -> Fact:
-    """`fact` with its strings made safe for a terminal and bounded."""
+    """`fact` with its strings made safe for a terminal and bounded; itself, where they are."""
+    if not isinstance(fact.value, list) and len(fact.time) <= 64:
+        words = f"{fact.key}{fact.source}{fact.error}{fact.seen}{fact.value}{fact.time}"
+        if len(words) <= MAX_SEEN_CHARS and words.isprintable():
+            return fact
     return Fact(
         key=clean(fact.key, 512),
         value=clean_value(fact.value),

@@ -79,7 +79,8 @@ class Gathered:
 
 
 class _Answer(msgspec.Struct):
-    facts: list[tuple[str, Value | None, str | None, str, float, bool]]
+    facts: list[tuple[str, Value | None, str | None, str, int, bool]]
+    at: float = 0.0
     host: str = ""
     boot_id: str = ""
     took_s: float = 0.0
@@ -213,9 +214,10 @@ def _document(packed: str, vantage: Vantage, name: str) -> tuple[FactsDocument, 
         answer = _DECODER.decode(data)
     except (ValueError, zlib.error, msgspec.DecodeError) as error:
         raise AgentError(f"{name} gave facts that cannot be read", clean(str(error))) from error
+    stamps = {ms: _stamp(answer.at + ms / 1e3) for ms in {row[4] for row in answer.facts}}
     facts = [
-        Fact(key, value, source, error, _stamp(time), vantage, needs_root)
-        for key, value, error, source, time, needs_root in answer.facts
+        Fact(key, value, source or key, error, stamps[ms], vantage, needs_root)
+        for key, value, error, source, ms, needs_root in answer.facts
     ]
     now = datetime.now(UTC).isoformat(timespec="seconds")
     raw = FactsDocument(facts, answer.host, answer.boot_id, now)

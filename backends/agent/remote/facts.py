@@ -58,7 +58,7 @@ def gather(params: Dict[str, Any], stream: Any) -> None:
 
 
 def collect(params: Dict[str, Any]) -> Dict[str, Any]:
-    """`facts`, `host`, `boot_id`, `took_s`, and `denied`: how many need root and were not read."""
+    """`facts`, `at` (first time), `host`, `boot_id`, `took_s`, `denied` (need root, not read)."""
     began = time.monotonic()
     gatherer = Gatherer(str(params.get("root") or "/"), float(params.get("deadline_s", 8.0)))
     facts = gatherer.run([tuple(row) for row in params["probes"]])
@@ -72,17 +72,24 @@ def collect(params: Dict[str, Any]) -> Dict[str, Any]:
         ]
         try:
             again = elevated.call(MODULES, "collect", task, password, task.get("deadline_s", 8.0))
-            for entry in again["facts"]:
-                if entry[2] is None:
-                    facts[entry[0]] = tuple(entry)
-                    facts.pop(entry[0] + "/whole", None)
+            for key, value, error, source, ms, root in again["facts"]:
+                if error is None:
+                    facts[key] = (key, value, None, source or key, again["at"] + ms / 1e3, root)
+                    facts.pop(key + "/whole", None)
         except elevated.Refused as error:
             note = "not read as root: %s" % error
         denied = [key for key in denied if key in facts and facts[key][2] in DENIED]
     # Threads end in any order; of two commands that tell the same, the first of the table counts.
     order = {"cmd/" + row[1]: place for place, row in enumerate(params["probes"])}
+    entries = sorted(facts.values(), key=lambda entry: (order.get(entry[0], -1), entry[0]))
+    at = min([entry[4] for entry in entries] or [time.time()])
     return {
-        "facts": sorted(facts.values(), key=lambda entry: (order.get(entry[0], -1), entry[0])),
+        # A third of the length: a source that is the key is left out, times count from `at`.
+        "facts": [
+            (key, value, error, "" if source == key else source, int((t - at) * 1e3), root)
+            for key, value, error, source, t, root in entries
+        ],
+        "at": at,
         "host": os.uname().nodename,
         "boot_id": boot_id(gatherer.root),
         "took_s": time.monotonic() - began,
@@ -239,10 +246,13 @@ class Gatherer:
             # O_NONBLOCK: a FIFO in the place of a file must not hold us up.
             fd = os.open(self.root + path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                info = os.fstat(fd)
+                if not stat.S_ISREG(info.st_mode):
                     raise OSError(errno.EINVAL, "not a file")
                 data = os.read(fd, limit)
-                while data and len(data) < limit:
+                # Sysfs and disks say how long a file may be and give it in one read; procfs
+                # says 0 and has to be asked again.
+                while data and len(data) < limit and not len(data) <= info.st_size <= 4096:
                     more = os.read(fd, limit - len(data))
                     if not more:
                         break

@@ -253,9 +253,10 @@ class BenchScreen(HubScreen):
 
     def _curve(self, live: Live) -> Curve:
         def source(window: Window, points: int, end_s: float) -> Sequence[float | None]:
-            return resampled([(at, out) for at, out, _ in live.curve], window, points, end_s)
+            samples = [(point.at_s, point.output_tokens_per_s) for point in live.curve]
+            return resampled(samples, window, points, end_s)
 
-        now = rows.rate(live.curve[-1][1] if live.curve and live.going else None)
+        now = rows.rate(live.curve[-1].output_tokens_per_s if live.curve and live.going else None)
         return Curve("output tokens/s", "utilization", source, now, None, rows.rate)
 
     def back(self) -> bool:

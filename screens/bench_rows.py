@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from backends.bench.desk import Live
 from backends.bench.results import StepResult
-from backends.bench.roofline import FigureKind
 from backends.model import HostSnapshot
 from tui import format as fmt
 from tui.glyphs import Glyphs
@@ -235,6 +234,6 @@ def step_row(live: Live, step: StepResult, width: int, *, current: bool, glyphs:
 
 def _share(live: Live, step: StepResult) -> str:
     """Of what the cards could do on paper; absent where that is not known."""
-    found = live.ceilings.get(step.label)
-    share = None if found is None else found.stream_share(FigureKind.PAPER)
+    found = None if live.possible is None else live.possible.step(step.label)
+    share = None if found is None else found.stream_share("paper")
     return fmt.ABSENT if share is None else f"{share:.1%}"

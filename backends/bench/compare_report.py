@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, TypedDict
 
 from backends.bench.compare import Comparison, Row
+from backends.bench.compare_steps import step_words
 
 SCHEMA: Final = 1
 
@@ -38,6 +39,18 @@ class DifferenceDocument(TypedDict):
     b: str
 
 
+class StepDocument(TypedDict):
+    """One word a step."""
+
+    step: str
+    word: str
+    metric: str | None
+    change: float | None
+    change_low: float | None
+    change_high: float | None
+    why: str
+
+
 class ComparisonDocument(TypedDict):
     """The whole comparison."""
 
@@ -47,6 +60,7 @@ class ComparisonDocument(TypedDict):
     word: str
     smallest_change: float
     overall: RowDocument
+    steps: list[StepDocument]
     rows: list[RowDocument]
     obstacles: list[DifferenceDocument]
     changes: list[DifferenceDocument]
@@ -62,6 +76,18 @@ def document(comparison: Comparison) -> ComparisonDocument:
         "word": comparison.word.value,
         "smallest_change": comparison.smallest_change,
         "overall": _row(comparison.overall),
+        "steps": [
+            {
+                "step": one.step,
+                "word": one.word.value,
+                "metric": one.metric.value if one.metric else None,
+                "change": one.change,
+                "change_low": one.low,
+                "change_high": one.high,
+                "why": one.why,
+            }
+            for one in step_words(comparison).values()
+        ],
         "rows": [_row(row) for row in comparison.rows],
         "obstacles": [{"key": d.key, "a": d.a, "b": d.b} for d in comparison.obstacles],
         "changes": [{"key": d.key, "a": d.a, "b": d.b} for d in comparison.changes],

@@ -9,14 +9,19 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
+
+import msgspec
 
 from backends import paths
-from backends.bench.compare import compare
-from backends.bench.efficiency import StepEfficiency, conditions_of, efficiency
+from backends.bench.against import against_baseline
+from backends.bench.compare import Comparison
+from backends.bench.compare_steps import StepWord, step_words
+from backends.bench.efficiency import conditions_of, possible_of
 from backends.bench.endpoint import Endpoint
 from backends.bench.place import HostSession, beside
 from backends.bench.plan import Plan
+from backends.bench.possible import Possible
 from backends.bench.preflight import refuses
 from backends.bench.provenance import SessionAgent, what_serves
 from backends.bench.remote_model import weigh_remote
@@ -34,6 +39,16 @@ SAMPLES: Final = 4 * 3600
 REQUESTS: Final = 4000
 
 
+class Point(NamedTuple):
+    """What a run was doing at a moment (monotonic s); rates of the last second."""
+
+    at_s: float
+    output_tokens_per_s: float
+    total_tokens_per_s: float
+    ttft_s: float | None
+    in_flight: int
+
+
 @dataclass(slots=True)
 class Live:
     """A run as it is seen while it goes on, and after. Changed by its desk alone.
@@ -46,13 +61,14 @@ class Live:
         error: Why it came to nothing.
         run_id: Of the result, once there is one.
         progress: The newest.
-        curve: (monotonic s, output tokens/s, total tokens/s).
+        curve: What the run was doing, four times a second.
         ttft_s: Of the running step's successful requests, newest last; likewise below.
         steps: Finished.
         findings: All so far.
-        ceilings: Label of a step to what was possible.
-        ceilings_absent: Why that is not known.
+        possible: The theoretical maximum of each load, once the model was weighed.
+        possible_absent: Why that is not known.
         compared: How it compares with its baseline, in words; empty where there is none.
+        words: By load, what that comparison says.
     """
 
     host: str
@@ -62,15 +78,16 @@ class Live:
     error: str = ""
     run_id: str = ""
     progress: Progress | None = None
-    curve: deque[tuple[float, float, float]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    curve: deque[Point] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     ttft_s: deque[float] = field(default_factory=lambda: deque(maxlen=REQUESTS))
     tpot_s: deque[float] = field(default_factory=lambda: deque(maxlen=REQUESTS))
     e2e_s: deque[float] = field(default_factory=lambda: deque(maxlen=REQUESTS))
     steps: list[StepResult] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    ceilings: dict[str, StepEfficiency] = field(default_factory=dict)
-    ceilings_absent: str = ""
+    possible: Possible | None = None
+    possible_absent: str = ""
     compared: str = ""
+    words: dict[str, StepWord] = field(default_factory=dict)
 
     @property
     def going(self) -> bool:
@@ -194,7 +211,9 @@ class BenchDesk:
         self.version += 1
         result = await run.execute()
         live.error = result.error or ""
-        live.compared = await asyncio.to_thread(self._keep, result)
+        compared = await asyncio.to_thread(self._keep, result)
+        if compared is not None:
+            live.compared, live.words = in_words(compared), step_words(compared)
         live.state = "over"
         self.version += 1
         await self._weigh(live, session, result, serves.model)
@@ -205,8 +224,12 @@ class BenchDesk:
                 for values in (live.ttft_s, live.tpot_s, live.e2e_s):
                     values.clear()
             live.progress = event
-            point = (event.output_tokens_per_s, event.total_tokens_per_s)
-            live.curve.append((self._clock.monotonic_s(), *point))
+            live.curve.append(
+                Point(
+                    self._clock.monotonic_s(), event.output_tokens_per_s,
+                    event.total_tokens_per_s, event.ttft_s, event.in_flight,
+                )
+            )  # fmt: skip
             self.version += 1
         elif isinstance(event, RequestEnded):
             for values, value in (
@@ -221,29 +244,38 @@ class BenchDesk:
             live.findings.append(event.finding)
             self.version += 1
 
-    def _keep(self, result: RunResult) -> str:
-        """Into the history; what the comparison with the pinned baseline says."""
+    def _keep(self, result: RunResult) -> Comparison | None:
+        """Into the history; the comparison with the pinned baseline, where there is one."""
         with self._history() as history:
             keep_run(history, result, record_file(paths.data_dir() / "runs", result.run_id))
-            pinned = history.baseline_of(result)
-            if pinned is None or pinned == result.run_id:
-                return ""
-            found = compare(history.load(pinned), result)
-        estimate = found.overall.estimate
-        change = f" ({estimate.ratio - 1:+.1%} {found.overall.metric.value})" if estimate else ""
-        why = f": {found.obstacles[0]}" if found.obstacles else ""
-        return f"{found.word.value}{change}{why}, against {pinned}"
+            return against_baseline(history, result)
 
     async def _weigh(
         self, live: Live, session: HostSession, result: RunResult, model: str | None
     ) -> None:
+        """What was possible, into the document too."""
         try:
             if model is None:
                 raise UsageError("the server's arguments name no model")
             conditions = conditions_of(result)
-            _, weights = await weigh_remote(SessionAgent(session), model)
-            for step in efficiency(result, weights, conditions):
-                live.ceilings[step.label] = step
+            name, weights = await weigh_remote(SessionAgent(session), model)
+            live.possible = possible_of(result, name, weights, conditions)
         except RoomError as error:
-            live.ceilings_absent = str(error)
+            live.possible_absent = str(error)
+        weighed = msgspec.structs.replace(
+            result, possible=live.possible, possible_absent=live.possible_absent or None
+        )
+        await asyncio.to_thread(self._save, weighed)
         self.version += 1
+
+    def _save(self, result: RunResult) -> None:
+        with self._history() as history:
+            history.save(result)
+
+
+def in_words(comparison: Comparison) -> str:
+    """A comparison with a baseline in a sentence."""
+    row = comparison.overall
+    change = f" ({row.estimate.ratio - 1:+.1%} {row.metric.value})" if row.estimate else ""
+    why = f": {comparison.obstacles[0]}" if comparison.obstacles else ""
+    return f"{comparison.word.value}{change}{why}, against {comparison.a.run_id}"

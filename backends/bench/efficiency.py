@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from backends.bench.cards import Card, card_table
 from backends.bench.kv_cache import kv_type_of
+from backends.bench.possible import Possible, PossibleFigure, StepPossible
 from backends.bench.results import RunResult, StepResult
-from backends.bench.roofline import FigureKind, Roofline, roofline
+from backends.bench.roofline import DecodeFigure, FigureKind, Roofline, roofline
 from backends.bench.step_time import Conditions, Layout
 from backends.bench.weights import Weights
 from backends.errors import UsageError
@@ -78,6 +79,75 @@ def _step(
         measured_tokens_per_s=speed,
     )
     return StepEfficiency(label, roofline(weights, at), speed, _mean(rates))
+
+
+def possible_of(run: RunResult, model: str, weights: Weights, conditions: Conditions) -> Possible:
+    """The four figures of each step with their assumptions, for the document of the run.
+
+    Args:
+        run: What was measured.
+        model: Its name.
+        weights: Of that model.
+        conditions: As for `efficiency`.
+    """
+    steps = efficiency(run, weights, conditions)
+    first = steps[0].roofline if steps else roofline(weights, conditions)
+    layout = conditions.layout
+    return Possible(
+        model=model,
+        card=f"{layout.cards} x {conditions.card.name}",
+        layout=f"tp {layout.tp}, dp {layout.dp}, pp {layout.pp}, ep {layout.ep}",
+        steps=tuple(_document(step) for step in steps),
+        compute_from_batch=first.compute_from_batch,
+        compute_absent=first.compute_absent or None,
+        notes=first.notes,
+    )
+
+
+def _document(step: StepEfficiency) -> StepPossible:
+    at = step.roofline.conditions
+    figures = [_figure(figure) for figure in step.roofline.decode if figure.terms or figure.absent]
+    figures = [figure for figure in figures if figure.kind != FigureKind.MEASURED]
+    measured = PossibleFigure(
+        kind=FigureKind.MEASURED.value,
+        stream_tokens_per_s=step.stream_tokens_per_s,
+        output_tokens_per_s=step.output_tokens_per_s,
+        step_ms=1e3 / step.stream_tokens_per_s if step.stream_tokens_per_s else None,
+        assumptions=(
+            "a stream: one over its mean time per output token",
+            "all streams: output tokens of the steady window, prefill and queueing inside",
+        ),
+        absent=None if step.stream_tokens_per_s else "no time per output token was measured",
+    )
+    prefill = step.roofline.prefill[-1].total_ms if step.roofline.prefill else None
+    return StepPossible(
+        label=step.label,
+        context_tokens=at.context,
+        batch=at.batch,
+        figures=(*figures, measured),
+        prompt_tokens=at.prompt,
+        prefill_ms=prefill,
+    )
+
+
+def _figure(figure: DecodeFigure) -> PossibleFigure:
+    terms = figure.terms
+    parts: dict[str, float | None] = {}
+    if terms is not None:
+        parts = {
+            "weights": terms.weights_ms, "KV cache": terms.kv_cache_ms,
+            "compute": terms.compute_ms, "all-reduce": terms.all_reduce_ms,
+            "fixed": terms.fixed_ms,
+        }  # fmt: skip
+    return PossibleFigure(
+        kind=figure.kind.value,
+        stream_tokens_per_s=figure.stream_tokens_per_s,
+        output_tokens_per_s=figure.output_tokens_per_s,
+        step_ms=figure.step_ms,
+        terms_ms={name: value for name, value in parts.items() if value},
+        assumptions=figure.assumptions,
+        absent=figure.absent or None,
+    )
 
 
 def _mean(values: list[float]) -> float | None:

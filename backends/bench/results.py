@@ -13,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+from backends.bench.possible import Possible
+
 SCHEMA: Final = 1
 """Version of this document; raised whenever a field changes its meaning or goes away."""
 
@@ -405,6 +407,10 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[StepResult, ...] = ()
     error: str | None = None
     """Why it broke, if it did."""
+    possible: Possible | None = None
+    """The theoretical maximum beside each load, where the model could be weighed."""
+    possible_absent: str | None = None
+    """Why that is not known."""
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

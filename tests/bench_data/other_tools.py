@@ -108,3 +108,29 @@ def aiperf() -> dict[str, object]:
             "loadgen": {"concurrency": 100, "request_count": 200},
         },
     }  # fmt: skip
+
+
+def genai_perf() -> dict[str, object]:
+    """`profile_export_genai_perf.json`."""
+
+    def metric(avg: float, unit: str) -> dict[str, object]:
+        return {
+            "unit": unit, "avg": avg, "p50": avg, "p90": avg * 1.1, "p95": avg * 1.2,
+            "p99": avg * 1.3, "min": avg * 0.8, "max": avg * 1.5, "std": avg / 10,
+        }  # fmt: skip
+
+    return {
+        "request_throughput": {"unit": "requests/sec", "avg": 2.5},
+        "request_latency": metric(4000.0, "ms"),
+        "request_count": {"unit": "count", "avg": 100.0},
+        "time_to_first_token": metric(250.0, "ms"),
+        "inter_token_latency": metric(30.0, "ms"),
+        "output_token_throughput": {"unit": "tokens/sec", "avg": 320.0},
+        "output_sequence_length": metric(128.0, "tokens"),
+        "input_sequence_length": metric(512.0, "tokens"),
+        "input_config": {
+            "model": ["GLM-5"], "backend": "tensorrtllm", "service_kind": "openai",
+            "endpoint_type": "chat", "concurrency": 10, "request_rate": None, "streaming": True,
+            "url": "127.0.0.1:8000",
+        },
+    }  # fmt: skip

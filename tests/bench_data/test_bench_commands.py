@@ -138,6 +138,39 @@ def test_equal_runs_of_the_history_are_used(capsys: Capture, own_home: Path) -> 
     assert "equal runs of the history" in call(capsys, "compare", run(1).run_id, run(2).run_id)
 
 
+def test_every_step_has_its_word_beside_the_baseline(capsys: Capture) -> None:
+    call(capsys, "baseline", "last~2")
+    text = call(capsys, "show", "last")
+    assert f"against the baseline {run(1).run_id}: slower" in text
+    lines = [line for line in text.splitlines() if line.strip().startswith("64 streams  ")]
+    assert any("slower, output tok/s -" in line for line in lines)
+    assert "no difference shown" in call(capsys, "show", "last~1")
+    assert "against the baseline" not in call(capsys, "show", "last~2")
+    text = call(capsys, "compare", "last~2", "last")
+    assert "  64 streams  slower, output tok/s -" in text
+    (document,) = json.loads(call(capsys, "compare", "last~2", "last", "--json"))
+    assert [(step["step"], step["word"]) for step in document["steps"]] == [
+        ("1 streams", "slower"), ("64 streams", "slower"),
+    ]  # fmt: skip
+    assert document["steps"][1]["change"] == pytest.approx(-0.1, abs=0.02)
+
+
+def test_what_was_possible_is_kept_with_the_run(capsys: Capture, own_home: Path) -> None:
+    from backends.bench.efficiency import conditions_of, possible_of
+    from backends.bench.models import load_model
+
+    measured = run(4)
+    name, weights = load_model("GLM-5-NVFP4")
+    possible = possible_of(measured, name, weights, conditions_of(measured))
+    with History.at_home() as history:
+        history.save(msgspec.structs.replace(measured, possible=possible))
+        history.save(msgspec.structs.replace(run(5), possible_absent="no model is named"))
+    text = call(capsys, "show", "last~1")
+    assert "what GLM-5-NVFP4 could do on 8 x" in text
+    assert "realistic" in text
+    assert "what was possible is not known: no model is named" in call(capsys, "show", "last")
+
+
 def test_baselines(capsys: Capture) -> None:
     call(capsys, "baseline", "last~1")
     pinned = json.loads(call(capsys, "baseline", "--json"))

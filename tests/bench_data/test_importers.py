@@ -101,6 +101,21 @@ def test_aiperf() -> None:
     assert result.target.url == "localhost:9000"
 
 
+def test_genai_perf() -> None:
+    result = read(other_tools.genai_perf())
+    (step,) = result.steps
+    assert result.harness == "genai-perf"
+    assert (step.label, step.sent, step.failed) == ("10 streams", 100, 0)
+    assert step.tpot_s is not None
+    assert step.tpot_s.mean == pytest.approx(0.03)
+    assert step.e2e_s is not None
+    assert step.e2e_s.p99 == pytest.approx(5.2)
+    assert step.whole is not None
+    assert step.whole.output_tokens_per_s == 320
+    assert step.whole.total_tokens_per_s == pytest.approx(320 + 512 * 2.5)
+    assert (result.target.model, result.target.route) == ("GLM-5", "chat")
+
+
 def test_importing_twice_gives_one_run() -> None:
     assert read(other_tools.vllm()).run_id == read(other_tools.vllm()).run_id
     assert read(other_tools.vllm()).run_id != read(other_tools.vllm(completed=6)).run_id
@@ -139,7 +154,7 @@ json_values = st.recursive(
 @given(
     st.sampled_from(
         [other_tools.vllm_detailed(8), other_tools.sglang(), other_tools.guidellm(),
-         other_tools.aiperf()]
+         other_tools.aiperf(), other_tools.genai_perf()]
     ),
     st.data(),
 )  # fmt: skip

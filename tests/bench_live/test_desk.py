@@ -52,7 +52,7 @@ async def test_a_run_is_seen_while_it_goes_on_and_kept(
     assert result.client.where == "host"
     assert result.environment.host == "here"
     assert "scheduled_server.py" in " ".join(result.environment.server_argv)
-    await until(lambda: bool(live.ceilings_absent))
+    await until(lambda: bool(live.possible_absent))
     await desk.close()
 
 

@@ -25,6 +25,7 @@ from backends.storage.keep import keep_run
 from tui.cli import bench_table
 from tui.cli.bench_console import Console
 from tui.cli.bench_place import Where, place, where
+from tui.cli.bench_possible import possible_table
 
 EXIT_BROKEN = 1
 EXIT_UNTRUSTED = 6
@@ -142,34 +143,55 @@ async def _bench(arguments: argparse.Namespace, plan: Plan, found: Where) -> int
         )
         result = await _until_interrupted(run)
         _keep(result, folder)
-        ceilings = None
-        if not arguments.json and there.session is not None and result.steps:
-            ceilings = await _ceilings(there.session, result, model)
+        if there.session is not None and result.steps:
+            result = await _weighed(there.session, result, model)
+            _keep(result, folder)
     if arguments.json:
         sys.stdout.write(to_json(result).decode() + "\n")
     else:
         console.end(result)
-        if ceilings:
-            print(f"\n{ceilings}")
+        if result.possible is not None:
+            print(f"\n{possible_table(result.possible)}")
+        elif result.possible_absent:
+            print(f"\nwhat was possible is not known: {result.possible_absent}")
         if arguments.baseline is not None:
             _compare(result, arguments.baseline)
+        else:
+            _against_pinned(result)
     return exit_status(result)
 
 
-async def _ceilings(session: Asker, result: RunResult, model: str | None) -> str:
-    """What each step could have been, or why that is not known."""
-    from backends.bench.efficiency import conditions_of
+async def _weighed(session: Asker, result: RunResult, model: str | None) -> RunResult:
+    """The document with what each step could have been, or why that is not known."""
+    from backends.bench.efficiency import conditions_of, possible_of
     from backends.bench.remote_model import weigh_remote
-    from tui.cli.bench_possible import possible
 
     try:
         conditions = conditions_of(result)
         if model is None:
             raise UsageError("the server's arguments name no model")
         name, weights = await weigh_remote(SessionAgent(session), model)
-        return possible(result, name, weights, conditions)
+        possible = possible_of(result, name, weights, conditions)
     except RoomError as error:
-        return f"what was possible is not known: {error}"
+        return msgspec.structs.replace(result, possible_absent=str(error))
+    return msgspec.structs.replace(result, possible=possible)
+
+
+def _against_pinned(result: RunResult) -> None:
+    """One word a step, where a baseline is pinned for this profile and plan."""
+    from backends.bench.against import against_baseline
+    from tui.cli.bench_compare import step_lines
+
+    try:
+        with History.at_home() as history:
+            compared = against_baseline(history, result)
+    except (OSError, RoomError) as error:
+        print(f"not compared: {error}")
+        return
+    if compared is not None:
+        print(f"\nagainst the baseline {compared.a.run_id}: {compared.word.value}")
+        for line in step_lines(compared):
+            print(line)
 
 
 def _compare(result: RunResult, baseline: str) -> None:

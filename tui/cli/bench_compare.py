@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from tui.cli.bench_history import NAMES, equal_runs, find_run, open_history, share, table
+from tui.cli.bench_history import NAMES, find_run, open_history, share, table
 
 if TYPE_CHECKING:
     from backends.bench.compare import Comparison
@@ -84,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _runs(names: list[str]) -> tuple[list[RunResult], list[RunResult]]:
     """The runs that are meant, and others of the history that equal the first."""
+    from backends.bench.against import equal_runs
     from backends.errors import UsageError
 
     with open_history() as history:
@@ -119,6 +120,15 @@ def _status(comparison: Comparison, limit: float, strict: bool) -> int:
     return 0
 
 
+def step_lines(comparison: Comparison) -> list[str]:
+    """One line a step: its word, and what shows it."""
+    from backends.bench.compare_steps import step_words
+
+    words = step_words(comparison)
+    width = max(map(len, words), default=0)
+    return [f"  {label:<{width}}  {word.text}" for label, word in words.items()]
+
+
 def text(comparison: Comparison) -> str:
     """A comparison as plain text."""
     from backends.bench.export import ROW_HEADER, change_text, row_cells
@@ -138,6 +148,7 @@ def text(comparison: Comparison) -> str:
         if found:
             lines += ["", f"{title} (A / B)", *(f"  {difference}" for difference in found)]
     if comparison.rows:
+        lines += ["", *step_lines(comparison)]
         cells = [[cell.replace("\\", "") for cell in row_cells(one)] for one in comparison.rows]
         lines += ["", table(ROW_HEADER, cells, right=(2, 3, 4, 5))]
     lines += [f"note: {remark}" for remark in comparison.remarks]

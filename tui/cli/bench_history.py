@@ -14,7 +14,7 @@ QUIET_S = 60.0
 """Records that grew within this time belong to a run that goes on."""
 NAMES = (
     "RUN is an id or its beginning, `last`, `last~1`, `tag:NAME`, or a file: gpuroom's own JSON, "
-    "or that of vllm bench serve, sglang.bench_serving, guidellm, aiperf"
+    "or that of vllm bench serve, sglang.bench_serving, guidellm, aiperf, genai-perf"
 )
 
 
@@ -38,23 +38,6 @@ def find_run(history: History, name: str) -> RunResult:
 
         return read_result_file(path)
     return history.load(history.resolve(name))
-
-
-def equal_runs(history: History, run: RunResult, limit: int = 10) -> list[RunResult]:
-    """Earlier runs under the same conditions as `run`: how much runs differ by themselves."""
-    from backends.bench.compare import equal_conditions
-    from backends.storage.history import Filter
-
-    rows = history.runs(Filter(plan=run.plan.name, limit=200))
-    candidates = [
-        row.run_id
-        for row in rows
-        if row.plan_digest == run.plan.digest
-        and row.profile == (run.target.profile or "")
-        and row.run_id != run.run_id
-    ]
-    found = (history.load(run_id) for run_id in candidates[: 3 * limit])
-    return [one for one in found if equal_conditions(run, one)][:limit]
 
 
 def unfinished_runs(history: History) -> list[Path]:

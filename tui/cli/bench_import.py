@@ -13,8 +13,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.epilog = (
         "Known: gpuroom's own JSON, vllm bench serve --save-result, sglang.bench_serving "
-        "--output-file, guidellm's benchmarks.json, aiperf's profile_export_aiperf.json, and the "
-        "records (.jsonl) of a run of gpuroom that never came to its end."
+        "--output-file, guidellm's benchmarks.json, aiperf's profile_export_aiperf.json, "
+        "genai-perf's profile_export_genai_perf.json, and the records (.jsonl) of a run of gpuroom "
+        "that never came to its end."
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--tag", action="append", default=[], help="tag what is imported")

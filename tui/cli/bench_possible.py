@@ -7,37 +7,32 @@ from typing import TYPE_CHECKING
 from tui.cli.bench_history import figure, table
 
 if TYPE_CHECKING:
-    from backends.bench.results import RunResult
-    from backends.bench.step_time import Conditions
-    from backends.bench.weights import Weights
+    from backends.bench.possible import Possible
+
+KINDS = ("paper", "live clock", "realistic")
 
 
-def possible(result: RunResult, name: str, weights: Weights, conditions: Conditions) -> str:
-    """The table, with its assumptions above. Raises UsageError for a layout that cannot be."""
-    from backends.bench.efficiency import efficiency
-    from backends.bench.roofline import FigureKind
-
-    layout = conditions.layout
-    kinds = (FigureKind.PAPER, FigureKind.LIVE, FigureKind.REALISTIC)
+def possible_table(possible: Possible) -> str:
+    """The table, with what it stands for above and where its assumptions are below."""
     rows = []
-    for step in efficiency(result, weights, conditions):
-        cells = [step.label, str(step.roofline.conditions.context)]
-        cells.append(figure(step.stream_tokens_per_s))
-        for kind in kinds:
-            cells.append(figure(step.roofline.figure(kind).stream_tokens_per_s))
+    for step in possible.steps:
+        cells = [step.label, str(step.context_tokens)]
+        cells.append(figure(step.figure("measured").stream_tokens_per_s))
+        for kind in KINDS:
+            cells.append(figure(step.figure(kind).stream_tokens_per_s))
             cells.append(_percent(step.stream_share(kind)))
-        cells.append(_percent(step.output_share(FigureKind.REALISTIC)))
+        cells.append(_percent(step.output_share("realistic")))
         rows.append(cells)
     header = ["load", "context", "tok/s a stream"]
-    for kind in kinds:
-        header += [kind.value, "reached"]
+    for kind in KINDS:
+        header += [kind, "reached"]
     header.append("of all streams")
     return "\n".join(
         (
-            f"what {name} could do on {layout.cards} x {conditions.card.name}, tp {layout.tp}, "
-            f"dp {layout.dp}, pp {layout.pp}, ep {layout.ep} (tok/s a stream while decoding)",
+            f"what {possible.model} could do on {possible.card}, {possible.layout} "
+            "(tok/s a stream while decoding)",
             table(header, rows, right=range(1, len(header))),
-            "`gpuroom roofline` has the assumptions of each figure",
+            "`gpuroom bench show RUN --json` has the assumptions of each figure (`possible`)",
         )
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tui.cli.bench_history import NAMES, find_run, open_history
+from tui.cli.bench_possible import possible_table
 
 if TYPE_CHECKING:
     from backends.bench.results import RunResult
@@ -28,14 +29,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry the command out."""
+    from backends.bench.against import against_baseline
     from backends.bench.results import to_json
     from tui.cli import bench_table
+    from tui.cli.bench_compare import step_lines
 
     with open_history() as history:
         result = find_run(history, arguments.name)
         notes = history.notes(result.run_id)
         samples = history.samples_of(result.run_id)
-        baseline = history.baseline_of(result)
+        compared = against_baseline(history, result)
     if arguments.json:
         sys.stdout.write(to_json(result).decode() + "\n")
         return 0
@@ -56,21 +59,29 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.model:
         print()
         print(_possible(result, arguments.model, arguments.gpus))
+    elif result.possible is not None:
+        print()
+        print(possible_table(result.possible))
+    elif result.possible_absent:
+        print(f"what was possible is not known: {result.possible_absent}")
+    if compared is not None:
+        print(f"\nagainst the baseline {compared.a.run_id}: {compared.word.value}")
+        for line in step_lines(compared):
+            print(line)
     for note in notes:
         print(f"note, {note.written_utc.astimezone():%Y-%m-%d %H:%M}: {note.text}")
     if samples.exists():
         print(f"samples: {samples}")
-    if baseline and baseline != result.run_id:
-        print(f"baseline: {baseline}; `gpuroom bench compare {result.run_id}` compares with it")
+    if compared is not None:
+        print(f"`gpuroom bench compare {result.run_id}` has every metric with its interval")
     return 0
 
 
 def _possible(result: RunResult, model: str, gpus: str | None) -> str:
     """Each step beside its ceilings."""
     from backends.bench.cards import card_table, parse_gpus
-    from backends.bench.efficiency import conditions_of
+    from backends.bench.efficiency import conditions_of, possible_of
     from backends.bench.models import load_model
-    from tui.cli.bench_possible import possible
 
     count, card = None, None
     if gpus:
@@ -78,7 +89,7 @@ def _possible(result: RunResult, model: str, gpus: str | None) -> str:
         card = card_table().find(name)
     conditions = conditions_of(result, card, count)
     name, weights = load_model(model)
-    return possible(result, name, weights, conditions)
+    return possible_table(possible_of(result, name, weights, conditions))
 
 
 def _produced_by(result: RunResult) -> Iterator[str]:

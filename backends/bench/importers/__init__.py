@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from backends.bench.importers import aiperf, guidellm, records, sglang, vllm
+from backends.bench.importers import aiperf, genai_perf, guidellm, records, sglang, vllm
 from backends.bench.importers.common import ImportFailed, Object
 from backends.bench.results import SCHEMA, RunResult, from_json
 from backends.text import clean
@@ -20,11 +20,11 @@ from backends.text import clean
 __all__ = ["MAX_FILE_BYTES", "ImportFailed", "read_result", "read_result_file"]
 
 MAX_FILE_BYTES: Final = 512 * 1024 * 1024
-_TOOLS: Final = (sglang, vllm, guidellm, aiperf, records)
+_TOOLS: Final = (sglang, vllm, guidellm, genai_perf, aiperf, records)
 
 
 def read_result_file(path: Path) -> RunResult:
-    """Read a file of gpuroom, vLLM, SGLang, GuideLLM or AIPerf.
+    """Read a file of gpuroom, vLLM, SGLang, GuideLLM, AIPerf or GenAI-Perf.
 
     Raises:
         ImportFailed: Unreadable, too large, or no such result.
@@ -52,7 +52,8 @@ def read_result(raw: bytes, name: str, where: str = "") -> RunResult:
     raise ImportFailed(
         "No result of a known tool",
         f"{where}: keys {', '.join(clean(key, 40) for key in list(first)[:8])}",
-        "Known: gpuroom's own, vllm bench serve, sglang.bench_serving, guidellm, aiperf.",
+        "Known: gpuroom's own, vllm bench serve, sglang.bench_serving, guidellm, aiperf, "
+        "genai-perf.",
     )
 
 

@@ -59,13 +59,13 @@ def read(values: list[Object], raw: bytes, name: str) -> RunResult:
             duration, good, whole(value, "total_isl", "avg") or _total(value, "input", good),
             whole(value, "total_osl", "avg") or _total(value, "output", good),
         ),
-        ttft_s=_summary(value, "time_to_first_token", good),
-        ttfa_s=_summary(value, "time_to_first_output_token", good),
-        tpot_s=_summary(value, "inter_token_latency", good),
-        gap_s=_summary(value, "inter_chunk_latency", 0),
-        e2e_s=_summary(value, "request_latency", good),
-        output_length=_summary(value, "output_sequence_length", good),
-        input_length=_summary(value, "input_sequence_length", good),
+        ttft_s=summary(value, "time_to_first_token", good),
+        ttfa_s=summary(value, "time_to_first_output_token", good),
+        tpot_s=summary(value, "inter_token_latency", good),
+        gap_s=summary(value, "inter_chunk_latency", 0),
+        e2e_s=summary(value, "request_latency", good),
+        output_length=summary(value, "output_sequence_length", good),
+        input_length=summary(value, "input_sequence_length", good),
     )  # fmt: skip
     workload = {
         "input": config.get("input"),
@@ -97,7 +97,8 @@ def _seconds(value: Object, metric: str, figure: str) -> float | None:
     return None if found is None else found * _scale(value, metric)
 
 
-def _summary(value: Object, metric: str, count: int) -> Summary | None:
+def summary(value: Object, metric: str, count: int) -> Summary | None:
+    """The distribution of a metric, in seconds where its unit is one of time."""
     figures = {
         "mean": number(value, metric, "avg"),
         "stdev": number(value, metric, "std"),

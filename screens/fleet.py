@@ -22,6 +22,8 @@ from tui.widgets.host_state import host_glyph, host_word, trouble
 from tui.widgets.row_list import RowList
 from tui.widgets.rows_view import RowsView
 
+WIDE = 100
+"""Cells from which there is room for memory, a full bar and long words beside the GPUs."""
 SORTS = ("room", "state", "power", "utilization", "temperature")
 
 
@@ -105,15 +107,17 @@ class HostList(RowList):
 
     def head_rows(self, width: int) -> list[Row]:
         """Column titles."""
-        line = Line().add("  ").cell("host", 17, "dim").cell("state", 22, "dim")
-        line.cell("power", 22, "dim").cell("util", 5, "dim", ">")
-        line.cell("mem", 11, "dim", ">").cell("max", 5, "dim", ">")
-        return [line.add("  GPUs: height is power, colour is state", "dim").row(width)]
+        wide = width >= WIDE
+        line = Line().add("  ").cell("host", 17, "dim").cell("state", 22 if wide else 15, "dim")
+        line.cell("power", 22 if wide else 17, "dim").cell("util", 5, "dim", ">")
+        line.cell("mem", 11 if wide else 0, "dim", ">").cell("max", 5, "dim", ">")
+        text = "GPUs: height is power, colour is state" if wide else "GPUs"
+        return [line.add(f"  {text}", "dim").row(width)]
 
     def item_row(self, key: Hashable, width: int, *, current: bool) -> Row:
         """One host."""
         snapshot, glyphs = self._snapshots[key], self.look.glyphs
-        totals = totals_of(snapshot.gpus)
+        totals, wide = totals_of(snapshot.gpus), width >= WIDE
         stale = stale_for(snapshot, self.now_s) is not None
         text = "stale" if stale else "text"
         line = Line().add((glyphs.cursor if current else " ") + " ", "accent")
@@ -125,15 +129,15 @@ class HostList(RowList):
         if token == "good" and found is not None and found is not Severity.INFO:
             bad = next(v for v in snapshot.verdicts if v.severity is found)
             word, token = bad.word, SEVERITY_TOKENS[found]
-        line.cell(word, 21, token).add(" ")
-        line.extend(
-            bar(share_of(totals.power_w, totals.cap_w), 8, text if stale else "power", glyphs)
-        )
+        line.cell(word, 21 if wide else 14, token).add(" ")
+        part, bar_cells = share_of(totals.power_w, totals.cap_w), 8 if wide else 3
+        line.extend(bar(part, bar_cells, text if stale else "power", glyphs))
         line.add(" ").cell(fmt.watts(totals.power_w), 7, text, ">").add(" ")
         line.cell("" if totals.cap_w is None else f"/{totals.cap_w / 1000:.1f}k", 5, "dim")
         line.cell(fmt.percent(totals.utilization_pct), 5, text, ">")
         used, total = totals.memory_used_bytes, totals.memory_total_bytes
-        line.cell(f"{fmt.size(used)}/{fmt.size(total)}" if total else fmt.ABSENT, 11, text, ">")
+        memory = f"{fmt.size(used)}/{fmt.size(total)}" if total else fmt.ABSENT
+        line.cell(memory, 11 if wide else 0, text, ">")
         line.cell(fmt.celsius(totals.hottest_c), 5, text, ">").add("  ")
         for item in items_of(snapshot, self.now_s, frozenset()):
             share = share_of(item.gpu.readings.power_w, item.gpu.readings.power_limit_enforced_w)

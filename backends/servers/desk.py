@@ -12,6 +12,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, Literal
 
@@ -27,7 +28,7 @@ from backends.servers.launchers.container import ContainerLauncher
 from backends.servers.launchers.found import FoundLauncher
 from backends.servers.launchers.process import ProcessLauncher
 from backends.servers.launchers.systemd import SystemdLauncher
-from backends.servers.lifecycle import Assessment, State
+from backends.servers.lifecycle import Assessment, Policy, State
 from backends.servers.logfeed import LogSink
 from backends.servers.profiles import LauncherKind, Profile, Readiness
 from backends.servers.recognise import named_model, recognise
@@ -58,6 +59,7 @@ class ServerDesk:
         profiles: Those of this host.
         catalogue: Known failures.
         starts: Earlier starts; None keeps none.
+        policy: Limits of patience of its watches.
     """
 
     def __init__(
@@ -67,12 +69,14 @@ class ServerDesk:
         catalogue: Catalogue,
         starts: StartHistory | None = None,
         *,
+        policy: Policy | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._host = host
         self.profiles = {profile.name: profile for profile in profiles}
         self._catalogue = catalogue
         self._starts = starts
+        self._policy = policy
         self._clock = clock
         self._process = ProcessLauncher(host)
         self._found = FoundLauncher(host)
@@ -199,7 +203,7 @@ class ServerDesk:
         """
         run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         launcher = self._launcher_for(profile)
-        return await launcher.start(profile, run_id, operator(), origin())
+        return replace(await launcher.start(profile, run_id, operator(), origin()), age_s=0.0)
 
     async def watch(
         self, run: Run, profile: Profile | None = None, *, log_sink: LogSink | None = None
@@ -224,6 +228,7 @@ class ServerDesk:
             ),
             self._catalogue,
             history=history,
+            policy=self._policy,
             clock=self._clock,
             log_sink=log_sink,
         )
@@ -264,8 +269,8 @@ class ServerDesk:
             started=started,
             outcome=outcome,
             cause=found.cause,
-            took_s=watch.watched_s,
-            phases={phase.value: seconds for phase, seconds in watch.phases.items()},
+            took_s=watch.age_s,
+            phases={phase.value: seconds for phase, seconds in watch.durations().items()},
         )
         await asyncio.to_thread(self._starts.save, start)
 

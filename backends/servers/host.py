@@ -178,6 +178,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     origin: str | None = None
     cgroup: str | None = None
     memory_before: Mapping[str, int] | None = None
+    log_begin: int = 0
 
 
 class RunState(msgspec.Struct, frozen=True):
@@ -187,6 +188,7 @@ class RunState(msgspec.Struct, frozen=True):
     alive: bool
     supervised: bool = False
     rebooted: bool = False
+    age_s: float | None = None
     exit: ExitFacts | None = None
     members: tuple[MemberFacts, ...] = ()
     cpu_s: float | None = None

@@ -7,115 +7,30 @@ witness is heard, each answer has its time and grows stale, and where they disag
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
-from backends.servers.engines import PHASE_ORDER, Engine, EngineId, Phase
-from backends.servers.progress import Progress
-from backends.servers.testimony import Testimony, disagreements, testimonies
-from backends.servers.timing import History, quiet_limit_s, time_left_s
+from backends.servers.engines import PHASE_ORDER, Phase
+from backends.servers.policy import Policy, Requirements, requirements
+from backends.servers.state import ANSWERING, OVER, Assessment, Stall, State
+from backends.servers.testimony import disagreements, testimonies
+from backends.servers.timing import quiet_limit_s, time_left_s
 from backends.servers.verdict import KILLED, Outcome
 from backends.servers.witnesses import PortOwner, Witnesses
 
+__all__ = [
+    "ANSWERING",
+    "OVER",
+    "Assessment",
+    "Policy",
+    "Requirements",
+    "Stall",
+    "State",
+    "assess",
+    "requirements",
+]
 
-class State(StrEnum):
-    """What a server is doing."""
-
-    STOPPED = "stopped"
-    LAUNCHING = "launching"
-    LOADING = "loading"
-    WARMING = "warming"
-    READY = "ready"
-    SERVING = "serving"
-    DEGRADED = "degraded"
-    UNRESPONSIVE = "unresponsive"
-    STOPPING = "stopping"
-    EXITED = "exited"
-    CRASHED = "crashed"
-    LOST = "lost"
-
-
-ANSWERING: Final = frozenset({State.READY, State.SERVING})
-"""States in which requests are carried out."""
-OVER: Final = frozenset({State.STOPPED, State.EXITED, State.CRASHED})
-"""States that a run does not leave."""
 _WORKER_DIED: Final = "worker-died"
 _HOST_OOM: Final = "host-oom-killed"
-
-
-@dataclass(frozen=True, slots=True)
-class Requirements:
-    """Which witnesses must say yes before a server is called ready."""
-
-    log: bool = False
-    """The log's readiness line, too: where HTTP answers 200 before the warm-up is over."""
-    completion: bool = False
-    """One real completion, too: where the profile asks for it."""
-    port_owner: bool = True
-    """The listener must be ours. False where the host does not tell who listens."""
-
-
-def requirements(engine: Engine, *, completion: bool = False, log: bool = False) -> Requirements:
-    """What an engine needs to be ready, with what a profile adds.
-
-    SGLang before 0.5 answers 200 on /health while it still warms up, so its log must agree.
-    """
-    return Requirements(log=log or engine.id is EngineId.SGLANG, completion=completion)
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """Limits of patience, in seconds."""
-
-    requirements: Requirements = field(default_factory=Requirements)
-    fresh_s: float = 15.0
-    """How old an answer may be and still count."""
-    lost_s: float = 30.0
-    """Without word from the host for this long, the server is lost from sight."""
-    unresponsive_s: float = 30.0
-    """Once ready, without a good answer for this long, it does not respond."""
-    serving_s: float = 10.0
-    """A request this long ago still counts as serving."""
-    dying_s: float = 30.0
-    """After the log has shown a failure, how long its process may take to end."""
-    history: History = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """Nothing has moved for longer than it ever took."""
-
-    quiet_s: float
-    limit_s: float
-    last: str
-    """What moved last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assessment:
-    """The state of one run, with everything that led to it."""
-
-    run_id: str
-    state: State
-    why: str
-    since_s: float
-    testimonies: tuple[Testimony, ...] = ()
-    disagreements: tuple[str, ...] = ()
-    phase: Phase | None = None
-    progress: Progress | None = None
-    left_s: float | None = None
-    stall: Stall | None = None
-    cause: str | None = None
-    """Id in the failure catalogue of a crash, where it is known."""
-    exit_code: int | None = None
-    was_ready: bool = False
-    good_at_s: float | None = None
-    """When the server was last seen to answer well."""
-    failing_since_s: float | None = None
-    """Since when the log has shown a failure although the process lives."""
-    last_known: State | None = None
-    """What it was before it was lost."""
 
 
 def assess(
@@ -158,8 +73,8 @@ class _Bench:
         self.ready_now = self._all_agree()
         self.was_ready = self.ready_now or (previous is not None and previous.was_ready)
         self.good_at: float | None = previous.good_at_s if previous is not None else None
-        if self.ready_now and seen.http is not None:
-            self.good_at = seen.http.at_s
+        if self.ready_now:
+            self.good_at = seen.http.at_s if seen.http is not None else now_s
 
     def fresh(self, at_s: float) -> bool:
         """Whether an answer is of this run, and new enough to count."""
@@ -176,7 +91,11 @@ class _Bench:
             return False
         if process.dead_workers or self.failing or self.stranger:
             return False
-        if http is None or not self.http_good:
+        if needs.http and not self.http_good:
+            return False
+        if needs.pattern and seen.log is not None and seen.log.pattern_seen is False:
+            return False
+        if needs.pattern and seen.log is None:
             return False
         if needs.port_owner and (
             port is None or port.owner is not PortOwner.OURS or not self.fresh(port.at_s)
@@ -189,7 +108,8 @@ class _Bench:
             return False
         if needs.completion and not completed:
             return False
-        if not http.proves_ready and not completed and not self.log_ready:
+        proved = not needs.http or (http is not None and http.proves_ready)
+        if not proved and not completed and not self.log_ready:
             return False
         return not (needs.log and not self.log_ready and not completed)
 
@@ -323,9 +243,13 @@ class _Bench:
             answers = False
         if late or (answers and http is not None and http.good):
             return self._give(State.WARMING, self._missing(), phase=phase)
-        if phase is Phase.LAUNCHING and not answers:
-            return self._give(State.LAUNCHING, "started; nothing is loaded yet", phase=phase)
-        return self._give(State.LOADING, phase.words, phase=phase)
+        if phase is not Phase.LAUNCHING:
+            return self._give(State.LOADING, phase.words, phase=phase)
+        if answers:  # all that is known is what it answers
+            return self._give(State.LOADING, self._missing(), phase=phase)
+        asked = self.seen.completion is not None
+        why = self._missing() if asked else "started; nothing is loaded yet"
+        return self._give(State.LAUNCHING, why, phase=phase)
 
     # --- parts ---------------------------------------------------------------------------------
 
@@ -338,7 +262,7 @@ class _Bench:
         """Which required witness has not said ready."""
         seen, needs = self.seen, self.policy.requirements
         missing: list[str] = []
-        if not self.http_good:
+        if needs.http and not self.http_good:
             said = "no answer"
             if seen.http is not None:
                 said = str(seen.http.code) if seen.http.code is not None else seen.http.reason
@@ -347,6 +271,8 @@ class _Bench:
             missing.append("the port's owner")
         if needs.log and not self.log_ready:
             missing.append("the log's readiness line")
+        if needs.pattern and (seen.log is None or seen.log.pattern_seen is False):
+            missing.append("the line that its profile names")
         if needs.completion and (seen.completion is None or not seen.completion.ok):
             missing.append("a completion")
         if seen.process is None or not self.fresh(seen.process.at_s):
@@ -420,5 +346,11 @@ class _Bench:
         if not moved:
             return None
         when, what = max(moved)
-        quiet, limit = self.now - when, quiet_limit_s(self.policy.history, phase)
+        quiet = self.now - when
+        limit = quiet_limit_s(
+            self.policy.history,
+            phase,
+            least_s=self.policy.least_quiet_s,
+            unknown_s=self.policy.unknown_quiet_s,
+        )
         return Stall(quiet, limit, what) if quiet > limit else None

@@ -83,7 +83,11 @@ class LogFeed:
             await asyncio.sleep(RETRY_S)
 
     async def _follow_file(self) -> None:
-        params: dict[str, object] = {"path": self._place.path, "offset": self._offset}
+        params: dict[str, object] = {
+            "path": self._place.path,
+            "offset": self._offset,
+            "least": self._place.begins_at,
+        }
         if self._inode is not None:
             params.update(inode=self._inode, tail=base64.b64encode(self._tail).decode())
         pieces = self._host.stream(

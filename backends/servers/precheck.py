@@ -10,14 +10,14 @@ import msgspec
 
 from backends.model import GpuStatus, HostSnapshot, Severity
 from backends.servers.configuration import read_argv
-from backends.servers.host import PortFacts, RunState
+from backends.servers.host import MemberFacts, PortFacts, RunState
 from backends.servers.launchers.base import StartFinding
 from backends.servers.profiles import Profile
 
 LOG_ROOM_BYTES: Final = 1 << 30
 BUSY_MEMORY_BYTES: Final = 2 << 30
 """A bare CUDA context takes half a gigabyte; what holds more is somebody's work. Ours."""
-GONE_AFTER_STOP: Final = frozenset({"earlier-run", "port-taken", "gpu-busy"})
+GONE_AFTER_STOP: Final = frozenset({"earlier-run", "earlier-left", "port-taken", "gpu-busy"})
 """What a stop of the run before may take away; all else would still be there after it."""
 MODEL_OPTIONS: Final = ("model", "model_path", "model_id")
 
@@ -49,6 +49,8 @@ class CheckFacts(msgspec.Struct, frozen=True):
     paths: Mapping[str, PathFacts] = msgspec.field(default_factory=dict)
     log_room: PathFacts | None = None
     earlier: tuple[RunState, ...] = ()
+    left: tuple[MemberFacts, ...] = ()
+    """Processes of runs whose main process has ended."""
 
 
 def model_paths(profile: Profile) -> list[str]:
@@ -62,6 +64,7 @@ def findings(profile: Profile, facts: CheckFacts, snapshot: HostSnapshot) -> lis
     """What a start of `profile` would run into, gravest first."""
     found = [
         *_earlier(profile, facts.earlier),
+        *_left(profile, facts.left),
         *_port(profile, facts.port),
         *_executable(profile, facts),
         *_paths(profile, facts),
@@ -84,6 +87,16 @@ def _earlier(profile: Profile, earlier: Sequence[RunState]) -> list[StartFinding
         for state in earlier
         if state.alive
     ]
+
+
+def _left(profile: Profile, left: Sequence[MemberFacts]) -> list[StartFinding]:
+    if not left:
+        return []
+    who = ", ".join(f"pid {member.pid} {member.command[:60]}" for member in left[:3])
+    more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+    title = f"of a run of {profile.name} that has ended these processes are left: {who}{more}"
+    out = f"`gpuroom stop {profile.name}` ends them"
+    return [StartFinding("earlier-left", Severity.CRITICAL, title, out)]
 
 
 def _port(profile: Profile, facts: PortFacts | None) -> list[StartFinding]:

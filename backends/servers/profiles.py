@@ -286,6 +286,11 @@ def _finish(table: ServerTable, lineage: tuple[str, ...], path: Path | None) -> 
                 hint="it is a path on the host: begin with / or ~/",
             )
     port = table.port or _port_of(engine, table.command or []) or engine.default_port
+    ready = _readiness(table, who, path)
+    if port is None and (ready.path is not None or ready.prompt is not None):
+        raise ConfigError(
+            f"{who} has no port to ask", path=path, hint="port = 8000, or ready by `log` alone"
+        )
     return Profile(
         name=table.name,
         host=table.host,
@@ -299,7 +304,7 @@ def _finish(table: ServerTable, lineage: tuple[str, ...], path: Path | None) -> 
         log=table.log,
         start_timeout_s=table.start_timeout_s or DEFAULT_START_TIMEOUT_S,
         stop_grace_s=table.stop_grace_s or engine.stop.grace_s,
-        ready=_readiness(table, who, path),
+        ready=ready,
         lineage=lineage,
     )
 

@@ -46,7 +46,13 @@ def phase_durations(
     return durations
 
 
-def quiet_limit_s(history: History, phase: Phase) -> float:
+def quiet_limit_s(
+    history: History,
+    phase: Phase,
+    *,
+    least_s: float = MIN_QUIET_S,
+    unknown_s: float = UNKNOWN_QUIET_S,
+) -> float:
     """How long nothing may move in a phase before it counts as a stall.
 
     Three times the phase's median in earlier starts, at least two minutes; ten minutes where the
@@ -54,8 +60,8 @@ def quiet_limit_s(history: History, phase: Phase) -> float:
     """
     earlier = [duration for duration in history.get(phase, ()) if duration >= 0]
     if not earlier:
-        return UNKNOWN_QUIET_S
-    return max(MIN_QUIET_S, _TIMES_MEDIAN * median(earlier))
+        return unknown_s
+    return max(least_s, _TIMES_MEDIAN * median(earlier))
 
 
 def time_left_s(

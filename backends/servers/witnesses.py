@@ -67,6 +67,8 @@ class LogSeen:
     """Median time of a step of the bar, once some have been seen."""
     served_at_s: float | None = None
     """When a request was last carried out."""
+    pattern_seen: bool | None = None
+    """Whether the line has come that the profile waits for; None: it waits for none."""
 
     @property
     def phase(self) -> Phase:

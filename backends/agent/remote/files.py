@@ -87,8 +87,9 @@ def follow(params: Params, stream: rpc.Stream) -> None:
     """Send a file from a place on, and what is appended to it, until cancelled.
 
     Args:
-        params: `path`; and a place: `offset` (negative: that many bytes before the end) with
-            `inode` and `tail` (base64 of the bytes before it) where it is known from before.
+        params: `path`; and a place: `offset` (negative: that many bytes before the end, but not
+            before `least`) with `inode` and `tail` (base64 of the bytes before it) where it is
+            known from before.
         stream: Gets pieces `{"o": offset, "i": inode, "d": device, "z": data}` and events
             `{"event": "rotated" | "truncated" | "deleted" | "missing" | "resumed" | "lost"}`.
             `lost` says that bytes between the last place and this one are gone for good.
@@ -130,7 +131,8 @@ class Follower:
             self._gone = True
             return
         if offset < 0:
-            offset = max(0, self._size() + offset)
+            least = int(params.get("least") or 0)
+            offset = max(least if least <= self._size() else 0, self._size() + offset)
         self._seek(min(offset, self._size()))
 
     def _resume(self, inode: int, offset: int, tail: bytes) -> None:

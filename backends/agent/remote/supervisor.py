@@ -53,6 +53,18 @@ def take_lock(path: str, holder: Dict[str, Any]) -> int:
     return lock
 
 
+def holder_of(path: str) -> Dict[str, Any]:
+    """Who holds a lock; whoever has only just taken it may not have written that down yet."""
+    words = ""
+    for _ in range(20):
+        with open(path) as file:
+            words = file.read(4096)
+        if words:
+            break
+        time.sleep(0.05)
+    return dict(json.loads(words or "{}"))
+
+
 def make_cgroup(run_id: str) -> Optional[str]:
     """A cgroup (v2) for this server alone, or None where none can be made."""
     try:
@@ -147,14 +159,14 @@ def supervise(spec: Dict[str, Any]) -> None:
     try:
         lock = take_lock(spec["lock"], spec["holder"])
     except BlockingIOError:
-        with open(spec["lock"]) as file:
-            say({"busy": json.loads(file.read(4096) or "{}")})
+        say({"busy": holder_of(spec["lock"])})
         return
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(PR_SET_NAME, b"gpuroom-superv", 0, 0, 0)
     cgroup = make_cgroup(spec["run_id"])
     log = os.open(spec["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    log_begin = os.fstat(log).st_size
     try:
         pid = start(spec, log, cgroup)
     except OSError as error:
@@ -177,6 +189,7 @@ def supervise(spec: Dict[str, Any]) -> None:
         session=pid,
         cgroup=cgroup,
         log=spec["log"],
+        log_begin=log_begin,
         supervisor_pid=os.getpid(),
         supervisor_ticks=start_ticks(os.getpid()),
         dir=place,

@@ -34,6 +34,8 @@ class LogPlace:
     kind: LogKind
     path: str = ""
     argv: tuple[str, ...] = ()
+    begins_at: int = 0
+    """Where in the file this run's part begins: a log may hold earlier runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class Run:
     log: LogPlace | None
     started_at: float | None = None
     """Epoch seconds, of the host's clock."""
+    age_s: float | None = None
+    """How long ago that was when it was looked at, by the host's clock, which may be wrong."""
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] | None = None
     cwd: str | None = None

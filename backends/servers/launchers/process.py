@@ -32,6 +32,7 @@ class _Busy(msgspec.Struct, frozen=True):
     by: str | None = None
     origin: str | None = None
     at: float | None = None
+    left: tuple[MemberFacts, ...] = ()
 
 
 class _Failed(msgspec.Struct, frozen=True):
@@ -89,6 +90,12 @@ class ProcessLauncher:
         told = convert(answer, _Started, "a start")
         if told.busy is not None:
             since = _clock(told.busy.at)
+            if told.busy.left:
+                raise ProfileBusy(
+                    f"the run of {profile.name} before has ended, but not all of its processes",
+                    ", ".join(f"pid {left.pid} {left.command[:60]}" for left in told.busy.left[:4]),
+                    f"`gpuroom stop {profile.name}` ends them",
+                )
             raise ProfileBusy(
                 f"{profile.name} is running already",
                 f"started by {told.busy.by} from {told.busy.origin}{since}",
@@ -195,8 +202,9 @@ def _run_of(state: RunState) -> Run:
         profile=record.profile,
         launcher="process",
         place=record.dir,
-        log=LogPlace(LogKind.FILE, record.log),
+        log=LogPlace(LogKind.FILE, record.log, begins_at=record.log_begin),
         started_at=record.started_at,
+        age_s=state.age_s,
         argv=record.argv,
         env=record.env,
         cwd=record.cwd,

@@ -1,0 +1,155 @@
+"""The folders of runs: what was started on this host, whether it lives, and how it ended.
+
+Each run has a folder `ROOT/PROFILE/RUN` with `id.json` (what identifies it), `exit.json` (how it
+ended) and its log. ROOT is the user's own state folder; runs of other users are found through
+their supervisors, which name their folder in their command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+from typing import Any, Dict, Iterator, List, Optional
+
+from . import members, processes, rpc
+
+TITLE = "gpuroom-supervisor"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,63}")
+IDENTITY = ("pid", "start_ticks", "session", "supervisor_pid", "supervisor_ticks")
+KEPT_RUNS = 20
+
+Params = Dict[str, Any]
+
+
+def root() -> str:
+    """Where this user's runs are kept."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(state, "gpuroom", "servers")
+
+
+def checked_name(value: Any) -> str:
+    """A name that can be a folder's.
+
+    Raises:
+        RpcError: It would lead elsewhere.
+    """
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        raise rpc.RpcError("%r can't be a name here" % (value,), rpc.INVALID_PARAMS)
+    return value
+
+
+def list_runs(params: Params) -> List[Dict[str, Any]]:
+    """Every run that is known here, newest first, with whether it lives and how it ended."""
+    places = {}
+    for profile in folders(root()):
+        for run in folders(os.path.join(root(), profile)):
+            places[os.path.join(root(), profile, run)] = True
+    for place in foreign_places():
+        places[place] = True
+    found = [run for run in (state(place) for place in places) if run is not None]
+    found.sort(key=lambda run: -float(run["record"].get("started_at") or 0))
+    return found[: int(params.get("limit", 200))]
+
+
+def state(place: str) -> Optional[Dict[str, Any]]:
+    """Record, whether it lives, and how it ended."""
+    path = os.path.join(place, "id.json")
+    record = read_json(path)
+    if record is None or not all(isinstance(record.get(key), int) for key in IDENTITY):
+        return None
+    try:
+        owner = os.stat(path).st_uid
+    except OSError:
+        return None
+    record["dir"] = place
+    same_boot = record.get("boot_id") == members.boot_id()
+    alive = same_boot and members.is_alive(record["pid"], record["start_ticks"])
+    supervised = same_boot and members.is_alive(
+        record["supervisor_pid"], record["supervisor_ticks"]
+    )
+    return {
+        "record": record,
+        "alive": alive,
+        "supervised": supervised,
+        "rebooted": not same_boot,
+        "age_s": max(0.0, time.time() - float(record.get("started_at") or 0)),
+        "owner": owner,
+        "exit": read_json(os.path.join(place, "exit.json")),
+    }
+
+
+def left_over(found: Dict[str, Any]) -> List[members.Member]:
+    """Processes of a run whose main process has ended, as long as its supervisor waits for them."""
+    if found["alive"] or not found["supervised"]:
+        return []
+    return members.scan(found["record"], deep=False)
+
+
+def foreign_places() -> List[str]:
+    """Run folders of other users' living supervisors."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            argv = processes.read_argv("/proc", int(entry))
+            if len(argv) > 5 and argv[3] == TITLE and os.path.isabs(argv[4]):
+                found.append(argv[4])
+    return found
+
+
+def read_json(path: str) -> Optional[Dict[str, Any]]:
+    """The object in a file; None where there is none."""
+    try:
+        with open(path) as file:
+            value = json.loads(file.read(1 << 20))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def folders(path: str) -> List[str]:
+    """The names of the folders in a folder."""
+    try:
+        return [entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+
+
+def prune(home: str) -> None:
+    """Keep the newest runs; the folders of runs that still live are never touched."""
+    runs = []
+    for run in folders(home):
+        found = state(os.path.join(home, run))
+        if found is not None and not found["alive"] and not found["supervised"]:
+            runs.append((float(found["record"].get("started_at") or 0), run))
+    for _, run in sorted(runs)[: max(0, len(runs) - KEPT_RUNS)]:
+        shutil.rmtree(os.path.join(home, run), ignore_errors=True)
+
+
+@contextlib.contextmanager
+def operation(folder: str, name: str, params: Params) -> Iterator[None]:
+    """One operator at a time; the other is told who."""
+    path = os.path.join(folder, name)
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise rpc.RpcError("cannot lock %s: %s" % (path, error.strerror)) from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            who = json.loads(os.pread(lock, 4096, 0) or b"{}")
+            raise rpc.RpcError(
+                "%s is stopping it already (from %s)" % (who.get("by"), who.get("origin")),
+                rpc.BUSY, who,
+            ) from None  # fmt: skip
+        os.ftruncate(lock, 0)
+        holder = {"by": params.get("by"), "origin": params.get("origin"), "at": time.time()}
+        os.pwrite(lock, json.dumps(holder).encode("utf-8"), 0)
+        yield
+    finally:
+        os.close(lock)

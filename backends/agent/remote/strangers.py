@@ -1,0 +1,175 @@
+"""Processes that nobody here started: found, described, looked at, stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from . import ladder, mask, members, ports, processes, rpc, runs
+
+Params = Dict[str, Any]
+
+
+def register(agent: Any) -> None:
+    """Add the methods."""
+    agent.methods.add("servers.inspect", inspect, threaded=True)
+    agent.methods.add("servers.describe", describe, threaded=True)
+    agent.methods.add("servers.candidates", candidates, threaded=True)
+    agent.methods.add_stream("servers.stop_found", stop)
+
+
+def inspect(params: Params) -> Dict[str, Any]:
+    """A process that nobody here started, with its descendants and its cgroup: as `look` does.
+
+    Args:
+        params: `pid` and `start_ticks`, and at will `cgroup` (a path below /sys/fs/cgroup) and
+            `port`.
+    """
+    pid, ticks = int(params["pid"]), params.get("start_ticks")
+    stat = processes.read_stat("/proc", pid)
+    begun = stat[0] if stat is not None else 0
+    alive = stat is not None and ticks in (None, begun)
+    found = []
+    if alive:
+        record = _found_record(pid, begun, params.get("cgroup"))
+        found = members.scan(record, deep=False, zombies=True)
+    answer: Dict[str, Any] = {
+        "alive": alive and members.is_alive(pid, begun),
+        "start_ticks": begun if alive else None,
+        "members": [members.describe(member) for member in found],
+        "cpu_s": sum(member.cpu_ticks for member in found) / float(os.sysconf("SC_CLK_TCK")),
+        "read_bytes": members.io_bytes([member.pid for member in found]),
+    }
+    if params.get("port"):
+        answer["port"] = ports.owner(int(params["port"]))
+    return answer
+
+
+def describe(params: Params) -> Dict[str, Any]:
+    """All that a profile can be written from: arguments, environment, place, log, ports."""
+    pid = int(params["pid"])
+    base = "/proc/%d" % pid
+    stat = processes.read_stat("/proc", pid)
+    if stat is None:
+        raise rpc.RpcError("there is no process %d here" % pid)
+    answer: Dict[str, Any] = {
+        "pid": pid,
+        "start_ticks": stat[0],
+        "boot_id": members.boot_id(),
+        "argv": mask.argv(processes.read_argv("/proc", pid)),
+        "user": processes.user_of("/proc", pid),
+        "container": processes.read_container("/proc", pid),
+        "name": stat[2],
+    }
+    boot = processes.boot_time("/proc")
+    if boot is not None:
+        answer["started"] = boot + stat[0] / float(os.sysconf("SC_CLK_TCK"))
+        answer["age_s"] = max(0.0, time.time() - answer["started"])
+    for key, link in (("cwd", "cwd"), ("exe", "exe"), ("stdout", "fd/1"), ("stderr", "fd/2")):
+        try:
+            answer[key] = os.readlink("%s/%s" % (base, link))
+        except OSError:
+            answer[key] = None
+    try:
+        with open(base + "/environ", "rb") as file:
+            text = file.read(262144).decode("utf-8", "replace")
+        pairs = (entry.partition("=") for entry in text.split("\x00") if "=" in entry)
+        answer["env"] = mask.environment({name: value for name, _, value in pairs})
+    except OSError:
+        answer["env"] = None
+    inodes = ports.listeners()
+    held = ports.owners(list(inodes))
+    tree = {pid, *_children(pid)}
+    answer["ports"] = sorted({inodes[i]["port"] for i, who in held.items() if tree & set(who)})
+    answer["ancestors"] = _ancestors(pid)
+    return answer
+
+
+def candidates(params: Params) -> List[Dict[str, Any]]:
+    """Processes that listen on TCP: what servers nobody here started may be among."""
+    inodes = ports.listeners()
+    held = ports.owners(list(inodes))
+    by_pid: Dict[int, List[Dict[str, Any]]] = {}
+    for inode, pids in held.items():
+        for pid in pids:
+            by_pid.setdefault(pid, []).append(inodes[inode])
+    found = []
+    for pid, sockets in sorted(by_pid.items())[:500]:
+        who = ports.describe(pid)
+        if who is None:
+            continue
+        who["argv"] = mask.argv(processes.read_argv("/proc", pid))[:400]
+        who["parent"] = processes.parent_of("/proc", pid)
+        who["ports"] = sorted({socket["port"] for socket in sockets})
+        who["container"] = processes.read_container("/proc", pid)
+        found.append(who)
+    return found
+
+
+def stop(params: Params, stream: rpc.Stream) -> None:
+    """Stop a process that nobody here started, with its descendants, by the same ladder.
+
+    Whoever descends from it when the stop begins, or later from one of those, belongs to it, also
+    after its parent has gone; so does its session, where it leads one, and its cgroup, where
+    nobody else is in it. Nothing else is touched.
+
+    Args:
+        params: `pid` and `start_ticks`; `signal`, `grace_s`, `by`, `origin`, `port`, `cgroup`.
+        stream: As for `stop`.
+    """
+    pid, ticks = int(params["pid"]), int(params["start_ticks"])
+    if pid <= 1 or pid == os.getpid() or any(a["pid"] == pid for a in _ancestors(os.getpid())):
+        raise rpc.RpcError("pid %d carries this very connection: it is not stopped from here" % pid)
+    if not members.is_alive(pid, ticks):
+        raise rpc.RpcError("pid %d has ended, or is another process by now" % pid)
+    record = _found_record(pid, ticks, params.get("cgroup"))
+    known: Dict[int, int] = {}
+
+    def look(deep: bool) -> List[members.Member]:
+        found = members.scan(record, deep=False, known=known)
+        known.update((member.pid, member.start_ticks) for member in found)
+        return found
+
+    home = os.path.join(runs.root(), ".found")
+    os.makedirs(home, mode=0o755, exist_ok=True)
+    with runs.operation(home, "%d-%d.lock" % (pid, ticks), params):
+        try:
+            ladder.descend(look, pid, ticks, params.get("port"), params, stream)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(home, "%d-%d.lock" % (pid, ticks)))
+
+
+def _found_record(pid: int, ticks: int, cgroup: Optional[str]) -> Dict[str, Any]:
+    """A found process in the form that `members.scan` takes."""
+    fields = processes.stat_fields("/proc", pid)
+    record: Dict[str, Any] = {
+        "boot_id": members.boot_id(), "pid": pid, "start_ticks": ticks,
+        "session": pid if fields is not None and int(fields[1][3]) == pid else -1,
+        "supervisor_pid": -1, "supervisor_ticks": -1, "run_id": "", "cgroup": None,
+    }  # fmt: skip
+    own = {member.pid for member in members.scan(record, deep=False, zombies=True)}
+    path = cgroup or members.cgroup_of(pid)
+    # A cgroup that the caller names is a unit's own; one that is guessed must hold nobody else.
+    if path and (cgroup or set(members.cgroup_members(path)) <= own):
+        record["cgroup"] = path
+    return record
+
+
+def _children(pid: int) -> List[int]:
+    table = members._table("/proc")
+    return sorted(members._descendants(table, pid))
+
+
+def _ancestors(pid: int) -> List[Dict[str, Any]]:
+    found: List[Dict[str, Any]] = []
+    while pid > 1 and len(found) < 32:
+        pid = processes.parent_of("/proc", pid)
+        fields = processes.stat_fields("/proc", pid)
+        if fields is None:
+            break
+        argv: Tuple[str, ...] = tuple(mask.argv(processes.read_argv("/proc", pid))[:8])
+        found.append({"pid": pid, "name": fields[0], "argv": list(argv)})
+    return found

@@ -79,6 +79,10 @@ class RequestTimeout(AgentError):
     """The agent did not answer a request within its deadline."""
 
 
+class AgentGone(AgentError):
+    """It ended, or the link did, while an answer was awaited: what was done is not known."""
+
+
 class ReadOnlyError(RoomError):
     """A change was asked of a host that is read-only here."""
 

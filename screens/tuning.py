@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,13 +12,13 @@ from textual.widget import Widget
 
 from backends.errors import RoomError
 from backends.session import HostSession
-from backends.tuning import apply as applying
-from backends.tuning.apply import Machines, Plan, Step, describe
 from backends.tuning.desk import Desk, Judged, newest
 from backends.tuning.findings import Finding
 from backends.tuning.gather import Reading
+from backends.tuning.machines import Machines, needs_name
 from backends.tuning.report import counts
 from backends.tuning.snapshot import Outcome, Result, decode_snapshot
+from backends.tuning.steps import Plan
 from screens.base import HubScreen
 from screens.confirm import ConfirmScreen
 from screens.detail import Detail
@@ -176,7 +175,7 @@ class TuningScreen(HubScreen):
         assert self.judged is not None
         planned = await desk.plan(self.judged, ids)
         name = planned.hosts[0] if planned.hosts else desk.machines.host.name
-        careful = applying.needs_name(desk.machines)
+        careful = needs_name(desk.machines)
         yes = await self.app.push_screen_wait(
             ConfirmScreen(
                 self.shell.look,
@@ -194,7 +193,8 @@ class TuningScreen(HubScreen):
         for result in results:
             self._told(result)
         self.list.marked.clear()
-        self._take(desk, judged)
+        if judged is not None:
+            self._take(desk, judged)
 
     def _told(self, result: Result) -> None:
         rule = result.check.partition("[")[0]
@@ -210,7 +210,7 @@ class TuningScreen(HubScreen):
             self.notify("there is no change to take back", markup=False)
             return
         snapshot = decode_snapshot(stored.body)
-        careful = applying.needs_name(desk.machines)
+        careful = needs_name(desk.machines)
         paths = [saved.path for saved in reversed(snapshot.saved) if saved.path]
         name = desk.machines.host.name
         yes = await self.app.push_screen_wait(
@@ -272,26 +272,8 @@ def paragraphs_of(finding: Finding, result: Result | None) -> list[Sequence[Span
 
 
 def shown(planned: Plan) -> list[str]:
-    """Exactly what would be written and run; the same value into many files as one line."""
-    lines: list[str] = []
-    for task in planned.tasks:
-        lines.append(f"{planned.snapshot.hosts[task.vantage]}: {task.check}")
-        if task.problem:
-            lines.append(f"  cannot be done: {task.problem}")
-        for (kind, new), group in groupby(task.steps, key=lambda step: (step.kind, step.new)):
-            steps: list[Step] = list(group)
-            if kind == "write" and len(steps) > 3:
-                value = new.decode("utf-8", "replace").strip()
-                lines.append(
-                    f"  write {value!r} to {len(steps)} files, {steps[0].path} to {steps[-1].path}"
-                )
-            else:
-                lines += [f"  {line}" for step in steps for line in describe(step)]
-        if task.fix.restarts:
-            lines.append(f"  afterwards restart {task.fix.restarts}")
-        if task.fix.reboot:
-            lines.append("  takes effect with the next boot")
-    return _cut(lines)
+    """Exactly what would be written and run."""
+    return _cut(planned.lines())
 
 
 def _cut(lines: list[str]) -> list[str]:

@@ -27,6 +27,7 @@ OUTCOME_TOKENS = {
     Outcome.REFUSED: "critical",
     Outcome.NEEDS_REBOOT: "warning",
     Outcome.NEEDS_RESTART: "warning",
+    Outcome.BEGUN: "accent",
 }
 SHOWN: Mapping[str, frozenset[Verdict]] = {
     "wrong": frozenset({Verdict.FAIL, Verdict.WARN}),

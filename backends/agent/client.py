@@ -17,7 +17,7 @@ from backends.agent import failures, loader
 from backends.agent.failures import PythonMissing, PythonTooOld
 from backends.agent.wire import LineSplitter, MarkerFinder, Message, parse
 from backends.clock import SYSTEM_CLOCK, Clock
-from backends.errors import AgentError, LinkError, RequestTimeout
+from backends.errors import AgentError, AgentGone, LinkError, RequestTimeout
 from backends.link.base import Channel, Transport
 from backends.text import clean
 
@@ -355,7 +355,7 @@ class AgentClient:
             try:
                 await channel.write(data)
             except (LinkError, OSError) as error:
-                raise AgentError("the agent is gone", str(error)) from error
+                raise AgentGone("the agent is gone", str(error)) from error
 
     async def _ensure(self, method: str) -> None:
         """Send the module of an `area.verb` method, once."""
@@ -413,7 +413,7 @@ class AgentClient:
         )
 
     def _gone(self) -> AgentError:
-        return AgentError("the agent is gone", self._end_reason)
+        return AgentGone("the agent is gone", self._end_reason)
 
     def _end(self, reason: str) -> None:
         if self._ended.is_set():

@@ -55,7 +55,7 @@ class StoredRun:
 
 @dataclass(frozen=True, slots=True)
 class StoredSnapshot:
-    """One snapshot; `body` and `results` are JSON of `backends.tuning.apply`."""
+    """One snapshot; `body` and `results` are JSON of `backends.tuning.snapshot`."""
 
     snapshot_id: str
     host: str

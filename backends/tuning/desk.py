@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from backends.errors import RoomError
 from backends.storage.tuning_tables import StoredSnapshot, TuningHistory
 from backends.tuning import apply as applying
-from backends.tuning.apply import Machines, Plan
+from backends.tuning import prepare, rollback
 from backends.tuning.engine import Options, evaluate
 from backends.tuning.findings import Finding
 from backends.tuning.gather import Gathered, Reading, gather
+from backends.tuning.machines import Machines
+from backends.tuning.own_files import OwnFiles, look, removal
 from backends.tuning.runs import FellBack, fell_back, keep
 from backends.tuning.snapshot import (
     Outcome,
@@ -24,6 +27,7 @@ from backends.tuning.snapshot import (
     encode,
     write_script,
 )
+from backends.tuning.steps import Form, Plan
 
 T = TypeVar("T")
 
@@ -77,11 +81,22 @@ class Desk:
 
         return Judged(gathered, findings, await _stored(kept))
 
-    async def plan(self, judged: Judged, ids: Sequence[str], *, persistent: bool = False) -> Plan:
-        """What would be done for these findings; see `backends.tuning.apply.prepare`."""
-        chosen = applying.choose(judged.findings, ids)
-        return await applying.prepare(
-            self.machines, judged.gathered, chosen, persistent=persistent, reading=self.reading
+    async def plan(self, judged: Judged, ids: Sequence[str], *, form: Form = Form.RUNTIME) -> Plan:
+        """What would be done for these findings; see `backends.tuning.prepare`."""
+        chosen = prepare.choose(judged.findings, ids)
+        return await prepare.prepare(
+            self.machines, judged.gathered, chosen, form=form, reading=self.reading
+        )
+
+    async def own_files(self) -> OwnFiles:
+        """What gpuroom made lasting on the host; see `backends.tuning.own_files`."""
+        return await look(self.machines, self.reading)
+
+    async def plan_removal(self, found: OwnFiles, ids: Sequence[str]) -> Plan:
+        """What removing some of that would be."""
+        tasks = removal(found, ids)
+        return await prepare.prepare_tasks(
+            self.machines, found.boot_ids, tasks, form=Form.PERSISTENT, reading=self.reading
         )
 
     async def keep_snapshot(self, planned: Plan) -> Path:
@@ -102,21 +117,32 @@ class Desk:
 
     async def apply(
         self, planned: Plan, told: Callable[[Result], None] = lambda result: None
-    ) -> tuple[list[Result], Judged]:
+    ) -> tuple[list[Result], Judged | None]:
         """Carry out a plan whose snapshot is kept, then judge again.
 
         Args:
             planned: As it was shown.
-            told: Is called with each fix as it ends, before the checks are judged again.
+            told: Is called with each fix as it begins and ends, before the checks are judged again.
+
+        Returns:
+            What came of each fix, and the run that verified it: None where the host could not be
+            judged any more, so that nothing but the writes is verified.
         """
         identity = planned.snapshot.snapshot_id
-        results = await applying.apply(self.machines, planned, reading=self.reading, told=told)
-        written = encode(tuple(results))
-        await _stored(lambda history: history.set_results(identity, written))
-        judged = await self.judge()
+
+        async def keep_results(results: Sequence[Result]) -> None:
+            written = encode(tuple(results))
+            await _stored(lambda history: history.set_results(identity, written))
+
+        results = await applying.apply(
+            self.machines, planned, reading=self.reading, told=told, keep=keep_results
+        )
+        try:
+            judged = await self.judge()
+        except RoomError:
+            return results, None
         results = applying.verify(results, planned, judged.findings)
-        verified = encode(tuple(results))
-        await _stored(lambda history: history.set_results(identity, verified))
+        await keep_results(results)
         return results, judged
 
     async def snapshots(self) -> list[StoredSnapshot]:
@@ -124,15 +150,22 @@ class Desk:
         name = self.machines.host.name
         return await _stored(lambda history: history.snapshots(name))
 
-    async def roll_back(self, stored: StoredSnapshot, *, force: bool = False) -> list[Result]:
-        """Take a snapshot back; see `backends.tuning.apply.roll_back`."""
+    async def roll_back(
+        self,
+        stored: StoredSnapshot,
+        *,
+        force: bool = False,
+        told: Callable[[Result], None] = lambda result: None,
+    ) -> list[Result]:
+        """Take a snapshot back; see `backends.tuning.rollback`."""
         snapshot = decode_snapshot(stored.body)
-        results = await applying.roll_back(
+        results = await rollback.roll_back(
             self.machines,
             snapshot,
             decode_results(stored.results),
             force=force,
             reading=self.reading,
+            told=told,
         )
         if all(result.outcome in (Outcome.APPLIED, Outcome.ALREADY_SO) for result in results):
             await _stored(lambda history: history.set_rolled_back(snapshot.snapshot_id))

@@ -70,7 +70,20 @@ class EditFile:
     arguments: tuple[tuple[str, str], ...]
 
 
-Step: TypeAlias = Write | Command | InstallFile | EditFile
+@dataclass(frozen=True, slots=True)
+class RemoveFile:
+    """A file of our own that goes; undone by putting its bytes back.
+
+    Attributes:
+        path: Which.
+        after: Argument vectors that make its absence count.
+    """
+
+    path: str
+    after: tuple[tuple[str, ...], ...] = ()
+
+
+Step: TypeAlias = Write | Command | InstallFile | EditFile | RemoveFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +123,7 @@ TMPFILES_FILE: Final = "/etc/tmpfiles.d/gpuroom.conf"
 MODPROBE_FILE: Final = "/etc/modprobe.d/gpuroom.conf"
 UDEV_FILE: Final = "/etc/udev/rules.d/90-gpuroom.rules"
 UNIT_FILE: Final = "/etc/systemd/system/gpuroom-tune.service"
+UVM_UNIT_FILE: Final = "/etc/systemd/system/gpuroom-uvm.service"
 
 
 def sysctl(name: str, value: str, *, summary: str = "") -> Fix:

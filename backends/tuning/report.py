@@ -16,7 +16,7 @@ from backends.tuning.findings import (
     Severity,
     Verdict,
 )
-from backends.tuning.fixes import Command, Fix, InstallFile, Step, Write
+from backends.tuning.fixes import Command, Fix, InstallFile, RemoveFile, Step, Write
 
 EXIT_OK: Final = 0
 EXIT_WARN: Final = 10
@@ -121,6 +121,8 @@ def _step(step: Step) -> Json:
         return {"run": list(step.argv), "undo": list(step.undo)}
     if isinstance(step, InstallFile):
         return {"install": step.path, "content": step.content, "mode": f"{step.mode:04o}"}
+    if isinstance(step, RemoveFile):
+        return {"remove": step.path}
     return {
         "edit": step.path,
         "planner": step.planner,
@@ -136,6 +138,8 @@ def step_text(step: Step) -> str:
         return "run " + " ".join(step.argv)
     if isinstance(step, InstallFile):
         return f"install {step.path} ({len(step.content)} bytes)"
+    if isinstance(step, RemoveFile):
+        return f"remove {step.path}"
     told = ", ".join("=".join(pair) if pair[0] else pair[1] for pair in step.arguments)
     return f"edit {step.path or 'the boot loader'}: {told}"
 

@@ -28,6 +28,14 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     NEEDS_REBOOT = "needs reboot"
     NEEDS_RESTART = "needs restart"
+    BEGUN = "begun"
+    """Sent, and not answered: a roll back finds out what was done."""
+
+
+GOOD: Final = frozenset(
+    {Outcome.APPLIED, Outcome.ALREADY_SO, Outcome.NEEDS_REBOOT, Outcome.NEEDS_RESTART}
+)
+"""Outcomes of a fix that was carried out as it should be."""
 
 
 class Saved(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,6 +57,11 @@ class Saved(msgspec.Struct, frozen=True, omit_defaults=True):
     mode: int | None = None
     argv: tuple[str, ...] = ()
     undo: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """The path, or the command as a shell would need it."""
+        return self.path or shlex.join(self.argv)
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -14,11 +14,13 @@ from backends.config import Config, HostConfig
 from backends.hub import RoomHub
 from backends.session import HostSession
 from backends.tuning import apply as applying
-from backends.tuning.apply import Machines, Plan
+from backends.tuning import prepare, rollback
 from backends.tuning.engine import evaluate
 from backends.tuning.findings import Finding
 from backends.tuning.gather import Gathered, Reading, gather, reached
+from backends.tuning.machines import Machines
 from backends.tuning.snapshot import Result
+from backends.tuning.steps import Form, Plan
 from tests.sshd import SshLab, ssh_lab
 from tests.tuning_live.tree import Tree, make_host
 
@@ -48,12 +50,10 @@ class Bench:
         )
         return found, {finding.check: finding for finding in evaluate(found.document)}
 
-    async def plan(self, *ids: str, persistent: bool = False) -> Plan:
+    async def plan(self, *ids: str, form: Form = Form.RUNTIME) -> Plan:
         found, findings = await self.judge()
-        chosen = applying.choose(list(findings.values()), ids)
-        return await applying.prepare(
-            self.machines, found, chosen, persistent=persistent, reading=self.reading
-        )
+        chosen = prepare.choose(list(findings.values()), ids)
+        return await prepare.prepare(self.machines, found, chosen, form=form, reading=self.reading)
 
     async def carry_out(self, plan: Plan) -> dict[str, Result]:
         results = await applying.apply(self.machines, plan, reading=self.reading)
@@ -63,7 +63,7 @@ class Bench:
     async def back(
         self, plan: Plan, results: Sequence[Result], *, force: bool = False
     ) -> list[Result]:
-        return await applying.roll_back(
+        return await rollback.roll_back(
             self.machines, plan.snapshot, results, force=force, reading=self.reading
         )
 

@@ -13,9 +13,10 @@ import pytest
 from backends.config import HostConfig
 from backends.errors import AgentError, UsageError
 from backends.tuning import apply as applying
-from backends.tuning.apply import Machines
+from backends.tuning import prepare
 from backends.tuning.findings import Verdict
 from backends.tuning.fixes import Fix, Write, kernel_flags
+from backends.tuning.machines import Machines, needs_name
 from backends.tuning.snapshot import (
     Outcome,
     Result,
@@ -24,6 +25,7 @@ from backends.tuning.snapshot import (
     encode,
     shell_script,
 )
+from backends.tuning.steps import Form
 from tests.tuning_live.conftest import Bench, Open
 from tests.tuning_live.tree import BOOT_B, CPU, Tree
 
@@ -46,7 +48,7 @@ async def test_applied_verified_and_taken_back_to_the_byte(open_hosts: Open, tre
     before = everything(tree)
     async with open_hosts(GPU01) as (session,):
         bench = Bench(Machines(session), tree)
-        plan = await bench.plan("numa.balancing", "cpu.governor", persistent=True)
+        plan = await bench.plan("numa.balancing", "cpu.governor", form=Form.BOTH)
         assert everything(tree) == before, "a plan changes nothing"
         results = await bench.carry_out(plan)
         assert {r.outcome for r in results.values()} == {Outcome.APPLIED}
@@ -71,7 +73,7 @@ async def test_a_write_that_is_ignored_is_a_failure(open_hosts: Open, tree: Tree
             findings["numa.balancing"], fix=Fix("no slack", runtime=(Write("/proc/slack", "0"),))
         )
         wanted = [ignored, findings["numa.zone_reclaim"]]
-        plan = await applying.prepare(bench.machines, found, wanted, reading=bench.reading)
+        plan = await prepare.prepare(bench.machines, found, wanted, reading=bench.reading)
         results = await bench.carry_out(plan)
         assert results["numa.balancing"].outcome is Outcome.FAILED
         assert "ignored, it reads '50000'" in results["numa.balancing"].detail
@@ -95,7 +97,7 @@ async def test_a_write_that_fails_says_errno_and_the_kernels_lines(
         found, findings = await bench.judge()
         fix = Fix("a score", runtime=(Write(GOVERNOR, "performance"),))
         wanted = [replace(findings["numa.zone_reclaim"], fix=fix), findings["numa.balancing"]]
-        plan = await applying.prepare(bench.machines, found, wanted, reading=bench.reading)
+        plan = await prepare.prepare(bench.machines, found, wanted, reading=bench.reading)
         results = await bench.carry_out(plan)
         failed = results["numa.zone_reclaim"]
         assert failed.outcome is Outcome.FAILED
@@ -130,7 +132,7 @@ async def test_nothing_under_another_boot(open_hosts: Open, tree: Tree) -> None:
         assert "another boot" in results["numa.balancing"].detail
         assert tree.read(BALANCING) == b"1\n"
         with pytest.raises(AgentError, match="another boot"):
-            await applying.prepare(
+            await prepare.prepare(
                 bench.machines, found, [findings["numa.balancing"]], reading=bench.reading
             )
 
@@ -138,10 +140,10 @@ async def test_nothing_under_another_boot(open_hosts: Open, tree: Tree) -> None:
 async def test_a_locked_host_is_not_changed(open_hosts: Open, tree: Tree) -> None:
     async with open_hosts(HostConfig(name="gpu01", production=True)) as (session,):
         bench = Bench(Machines(session), tree)
-        assert "production" in applying.needs_name(bench.machines)
+        assert "production" in needs_name(bench.machines)
         plan = await bench.plan("numa.balancing")
         results = await applying.apply(bench.machines, plan, reading=bench.reading)
-        assert results[0].outcome is Outcome.FAILED
+        assert results[0].outcome is Outcome.REFUSED
         assert "read-only" in results[0].detail
         assert tree.read(BALANCING) == b"1\n"
 
@@ -153,14 +155,14 @@ async def test_the_kernel_command_line_twice_in_a_row(open_hosts: Open, tree: Tr
         bench = Bench(Machines(session), tree)
         found, findings = await bench.judge()
         wanted = [replace(findings["cpu.scaling_driver"], fix=kernel_flags("amd_pstate=active"))]
-        plan = await applying.prepare(bench.machines, found, wanted, reading=bench.reading)
+        plan = await prepare.prepare(bench.machines, found, wanted, reading=bench.reading)
         results = await bench.carry_out(plan)
         (first,) = results.values()
         assert first.outcome is Outcome.NEEDS_REBOOT, first
         edited = tree.read("/etc/default/grub")
         assert edited != before
         assert tree.read("/refreshed") == b"run\n"
-        second = await applying.prepare(bench.machines, found, wanted, reading=bench.reading)
+        second = await prepare.prepare(bench.machines, found, wanted, reading=bench.reading)
         await bench.carry_out(second)
         assert tree.read("/etc/default/grub") == edited
         assert tree.read("/refreshed") == b"run\n", "nothing to refresh the second time"
@@ -174,7 +176,7 @@ async def test_the_script_of_a_snapshot_puts_everything_back(open_hosts: Open, t
     before = everything(tree)
     async with open_hosts(GPU01) as (session,):
         bench = Bench(Machines(session), tree)
-        plan = await bench.plan("numa.balancing", "cpu.governor", persistent=True)
+        plan = await bench.plan("numa.balancing", "cpu.governor", form=Form.BOTH)
         await bench.carry_out(plan)
     assert everything(tree) != before
     assert decode_snapshot(encode(plan.snapshot)) == plan.snapshot

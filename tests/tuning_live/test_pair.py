@@ -16,11 +16,11 @@ from backends.config import HostConfig
 from backends.errors import AgentError
 from backends.hub import RoomHub
 from backends.storage.tuning_tables import TuningHistory
-from backends.tuning.apply import Machines
 from backends.tuning.engine import evaluate
 from backends.tuning.facts import Vantage
 from backends.tuning.findings import Verdict
 from backends.tuning.gather import Reading, gather
+from backends.tuning.machines import Machines
 from backends.tuning.runs import fell_back, keep
 from backends.tuning.snapshot import BACKUPS, Outcome
 from tests.tuning_live.conftest import DEADLINE_S, Bench, Open

@@ -44,13 +44,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "then",
         nargs="?",
         default="judge",
-        choices=("judge", "apply", "rollback", "history", "report", "measure"),
+        choices=("judge", "apply", "rollback", "history", "report", "files", "measure"),
         help="judge (the default), apply fixes, roll a snapshot back, list the history, a "
-        "document for colleagues, or measure the GPUs with torch",
+        "document for colleagues, what gpuroom made lasting, or measure the GPUs with torch",
     )
     host.add_argument("snapshot", nargs="?", help="for rollback; the newest when left out")
     host.add_argument("--only", nargs="+", metavar="ID", help="apply: the findings to put right")
-    host.add_argument("--persistent", action="store_true", help="apply: also for the next boots")
+    form = host.add_mutually_exclusive_group()
+    form.add_argument(
+        "--form",
+        choices=("runtime", "persistent", "both"),
+        default="runtime",
+        help="apply: what acts at once (the default), what lasts, or both",
+    )
+    form.add_argument("--persistent", action="store_true", help="apply: the same as --form both")
+    host.add_argument("--remove", nargs="+", metavar="ID", help="files: settings or paths to go")
     host.add_argument("--dry-run", action="store_true", help="apply: show what would be done")
     host.add_argument("--yes", action="store_true", help="do it without asking")
     host.add_argument(

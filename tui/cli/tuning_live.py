@@ -12,30 +12,21 @@ from dataclasses import replace
 
 from backends import config as configuration
 from backends.config import Config, HostConfig
-from backends.errors import ConfigError, ReadOnlyError, UsageError
+from backends.errors import ConfigError, ReadOnlyError
 from backends.hub import RoomHub
 from backends.session import HostSession
 from backends.storage.tuning_tables import StoredSnapshot, TuningHistory
-from backends.tuning import apply as applying
 from backends.tuning import measure as measuring
 from backends.tuning import report
-from backends.tuning.apply import Machines, Plan
-from backends.tuning.desk import Desk, newest
 from backends.tuning.engine import Options, evaluate
 from backends.tuning.facts import Vantage
 from backends.tuning.findings import Finding
-from backends.tuning.gather import Gathered, gather, reached
+from backends.tuning.gather import Gathered, gather
+from backends.tuning.machines import holders
 from backends.tuning.runs import fell_back, keep
-from backends.tuning.snapshot import (
-    Outcome,
-    Result,
-    decode_results,
-)
+from backends.tuning.snapshot import decode_results
 from tui.cli.prompts import terminal_prompter
 from tui.cli.reading import reading_of
-
-EXIT_NOT_ALL: int = 1
-"""Some of what was asked for was not done."""
 
 
 def machines(config: Config, name: str) -> tuple[HostConfig, HostConfig | None]:
@@ -70,7 +61,15 @@ async def gather_host(config: Config, arguments: argparse.Namespace) -> Gathered
 def run(arguments: argparse.Namespace, options: Options) -> int:
     """`gpuroom tuning HOST [ACTION]`."""
     config = configuration.load(arguments.config)
-    actions = {"judge": _judge, "apply": _apply, "rollback": _roll_back, "measure": _measure}
+    from tui.cli import tuning_change as change
+
+    actions = {
+        "judge": _judge,
+        "apply": change.apply,
+        "rollback": change.roll_back,
+        "files": change.files,
+        "measure": _measure,
+    }
     if arguments.then == "history":
         return _history(arguments)
     if arguments.then == "report":
@@ -103,27 +102,6 @@ def _remember(gathered: Gathered, findings: Sequence[Finding]) -> None:
             print(f"  {one.check}: {was}: {one.evidence}", file=sys.stderr)
 
 
-async def _apply(config: Config, arguments: argparse.Namespace, options: Options) -> int:
-    if not arguments.only:
-        raise UsageError("apply needs --only ID...", hint="ids are in the checklist")
-    reading = reading_of(arguments)
-    async with opened(config, arguments.host) as (session, below):
-        both = Machines(session, below)
-        desk = Desk(both, options, reading)
-        judged = await desk.judge(arguments.timeout)
-        planned = await desk.plan(judged, arguments.only, persistent=arguments.persistent)
-        print("\n".join(planned.lines()), file=sys.stderr)
-        if arguments.dry_run:
-            return 0
-        _confirm(both, planned, arguments)
-        script = await desk.keep_snapshot(planned)
-        print(f"snapshot {planned.snapshot.snapshot_id}, also as {script}", file=sys.stderr)
-        results, _ = await desk.apply(planned)
-    _print_results(results, as_json=arguments.json)
-    good = (Outcome.APPLIED, Outcome.ALREADY_SO, Outcome.NEEDS_REBOOT, Outcome.NEEDS_RESTART)
-    return 0 if all(result.outcome in good for result in results) else EXIT_NOT_ALL
-
-
 async def _measure(config: Config, arguments: argparse.Namespace, options: Options) -> int:
     """Measure, and judge with what was measured; never beside a server, unless confirmed."""
     reading = reading_of(arguments)
@@ -131,7 +109,7 @@ async def _measure(config: Config, arguments: argparse.Namespace, options: Optio
         gathered = await gather(
             session, hypervisor=below, reading=reading, timeout_s=arguments.timeout
         )
-        holding = applying.holders(session)
+        holding = holders(session)
         if holding and not arguments.yes:
             raise ReadOnlyError(
                 "nothing was measured", f"{len(holding)} processes hold its GPUs", "add --yes"
@@ -159,68 +137,6 @@ async def _measure(config: Config, arguments: argparse.Namespace, options: Optio
         print(measuring.table(figures))
         print(report.to_text(findings), end="")
     return report.exit_code(findings)
-
-
-def _confirm(both: Machines, planned: Plan, arguments: argparse.Namespace) -> None:
-    """Nothing without a yes; where it may hurt, nothing without the host's name.
-
-    Raises:
-        ReadOnlyError: It was not confirmed.
-    """
-    names = planned.hosts
-    careful = applying.needs_name(both)
-    if careful and arguments.host_name not in names:
-        raise ReadOnlyError(
-            "the host's name must be given",
-            careful,
-            f"add --yes --host-name {names[0] if names else both.host.name}",
-        )
-    if not arguments.yes:
-        if not sys.stdin.isatty():
-            raise ReadOnlyError("nothing was done", "not confirmed", "add --yes")
-        print("Do this? (yes/no) ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() != "yes":
-            raise ReadOnlyError("nothing was done", "not confirmed")
-    _unlock(both)
-
-
-def _unlock(both: Machines) -> None:
-    for session in (both.host, both.hypervisor):
-        if session is not None:
-            session.unlock()
-
-
-async def _roll_back(config: Config, arguments: argparse.Namespace, options: Options) -> int:
-    reading = reading_of(arguments)
-    async with opened(config, arguments.host) as (session, below):
-        both = Machines(session, below)
-        desk = Desk(both, options, reading)
-        stored = _snapshot(await desk.snapshots(), arguments.snapshot, arguments.host)
-        for one in (session, below):
-            if one is not None:
-                await reached(one, arguments.timeout)
-        careful = applying.needs_name(both)
-        if careful and arguments.host_name not in both.vantages.values():
-            hint = f"add --yes --host-name {arguments.host}"
-            raise ReadOnlyError("the host's name must be given", careful, hint)
-        if not arguments.yes:
-            raise ReadOnlyError("nothing was done", "not confirmed", "add --yes")
-        _unlock(both)
-        results = await desk.roll_back(stored, force=arguments.force)
-    _print_results(results, as_json=arguments.json)
-    good = all(r.outcome in (Outcome.APPLIED, Outcome.ALREADY_SO) for r in results)
-    return 0 if good else EXIT_NOT_ALL
-
-
-def _snapshot(stored: Sequence[StoredSnapshot], wanted: str | None, host: str) -> StoredSnapshot:
-    if wanted is None:
-        found = newest(stored)
-    else:
-        found = next((one for one in stored if one.snapshot_id == wanted), None)
-    if found is None:
-        named = f"no snapshot {wanted!r}" if wanted else "no snapshot to go back to"
-        raise UsageError(f"{named} of {host}", hint=f"`gpuroom tuning {host} history` lists them")
-    return found
 
 
 def _history(arguments: argparse.Namespace) -> int:
@@ -285,24 +201,3 @@ def _report(config: Config, arguments: argparse.Namespace, options: Options) -> 
             detail = f": {result.detail}" if result.detail else ""
             print(f"  - {result.check}: {result.outcome.value}{detail}")
     return report.exit_code(findings)
-
-
-def _print_results(results: Sequence[Result], *, as_json: bool) -> None:
-    if as_json:
-        rows = [
-            {
-                "check": r.check,
-                "outcome": r.outcome.value,
-                "detail": r.detail,
-                "kernel": list(r.kernel),
-                "where": r.vantage.value,
-            }
-            for r in results
-        ]
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
-        return
-    width = max((len(r.check) for r in results), default=0)
-    for result in results:
-        print(f"{result.check:<{width}}  {result.outcome.value:<14}  {result.detail}".rstrip())
-        for line in result.kernel:
-            print(f"{'':<{width}}  kernel: {line}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import fcntl
 import os
 import re
 import stat
@@ -21,6 +22,7 @@ from . import elevated
 MAX_BYTES = 1 << 20
 MAX_OUTPUT = 4000
 COMMAND_S = 120.0
+LOCK_S = 10.0
 SEARCHED = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 LINE = re.compile(r"^\[\s*(\d+\.\d+)\]")
 
@@ -78,12 +80,44 @@ def carry_out(params: Dict[str, Any]) -> Dict[str, Any]:
     now = boot_id(root)
     if not now or now != params["boot_id"]:
         return {"refused": "the host runs another boot (%s) than was shown" % (now or "unknown")}
-    for step in params["steps"]:
-        if "expect" in step and _look(root + step["path"])["data"] != step["expect"]:
-            return {"refused": "%s is no longer as it was shown" % step["path"]}
+    try:
+        alone = _alone(root)
+    except OSError:
+        return {"refused": "another change is being carried out on the host; try again"}
+    try:
+        return _steps(params["steps"], root)
+    finally:
+        os.close(alone)
+
+
+def _alone(root: str) -> int:
+    """A lock that only one change holds at a time; nothing is written for it.
+
+    Raises:
+        OSError: Another change holds it, and did not end in time.
+    """
+    fd = os.open(root or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    deadline = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except OSError:
+            if time.monotonic() > deadline:
+                os.close(fd)
+                raise
+        time.sleep(0.05)
+
+
+def _steps(steps: List[Dict[str, Any]], root: str) -> Dict[str, Any]:
+    for step in steps:
+        if "expect" in step:
+            found = _look(root + step["path"])["data"]
+            if found != step["expect"] and found != step.get("data"):
+                return {"refused": "%s is no longer as it was shown" % step["path"]}
     began = _uptime_s()
     done: List[Dict[str, Any]] = []
-    for step in params["steps"]:
+    for step in steps:
         result = _step(step, root)
         done.append(result)
         if not result["ok"]:
@@ -119,6 +153,7 @@ def _step(step: Dict[str, Any], root: str) -> Dict[str, Any]:
             _install(path, base64.b64decode(step["data"]), step.get("mode"))
         elif kind == "remove":
             os.unlink(path)
+            _sync(os.path.dirname(path))
         else:
             raise ValueError("no step %r" % kind)
     except OSError as error:
@@ -184,6 +219,8 @@ def _install(path: str, data: bytes, mode: Optional[int]) -> None:
     owner: Tuple[int, int] = (-1, -1)
     try:
         info = os.stat(path)
+        if not stat.S_ISREG(info.st_mode):
+            raise OSError(errno.EINVAL, "not a file")
         mode, owner = stat.S_IMODE(info.st_mode), (info.st_uid, info.st_gid)
     except FileNotFoundError:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -206,12 +243,27 @@ def _install(path: str, data: bytes, mode: Optional[int]) -> None:
         except PermissionError:
             pass  # /etc/pve sets its own
         os.replace(new, path)
+        _sync(os.path.dirname(path))
     except OSError:
         try:
             os.unlink(new)
         except OSError:
             pass
         raise
+
+
+def _sync(folder: str) -> None:
+    """Make a rename or a removal last; file systems that know no such thing are left alone."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        os.fsync(fd)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
 
 
 def _fill(fd: int, data: bytes) -> None:

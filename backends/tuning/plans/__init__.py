@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from backends.tuning.plans import cmdline, dropins, proxmox
+from backends.tuning.plans import cmdline, dropins, loaders, own, proxmox
 from backends.tuning.plans.cmdline import PlanError
 
 __all__ = ["PlanError", "plan"]
-
-LOADER_FILES = {
-    "grub": "/etc/default/grub",
-    "systemd-boot": "/etc/kernel/cmdline",
-    "proxmox-boot-tool": "/etc/kernel/cmdline",
-}
-"""Which file holds the kernel command line, by boot loader."""
-REFRESH = {
-    "grub": ("update-grub",),
-    "systemd-boot": ("kernel-install", "add-all"),
-    "proxmox-boot-tool": ("proxmox-boot-tool", "refresh"),
-}
-"""What makes the new command line take part in the next boot."""
 
 
 def plan(planner: str, old: str, arguments: tuple[tuple[str, str], ...], loader: str = "") -> str:
@@ -28,7 +15,7 @@ def plan(planner: str, old: str, arguments: tuple[tuple[str, str], ...], loader:
         planner: Name in the step.
         old: The file's text now; empty when there is none.
         arguments: The step's own.
-        loader: For `kernel_command_line`: grub, systemd-boot or proxmox-boot-tool.
+        loader: For `kernel_command_line`: a name of `plans.loaders`.
 
     Raises:
         PlanError: The old text is not of the form that may be edited, or an argument is wrong.
@@ -48,6 +35,10 @@ def plan(planner: str, old: str, arguments: tuple[tuple[str, str], ...], loader:
     if planner == "lxc_devn":
         nodes = dict(arguments).get("nodes", "")
         return proxmox.edit_devn(old, [node for node in nodes.split(",") if node])
+    if planner == "lxc_majors":
+        return proxmox.edit_majors(old, arguments)
+    if planner == "drop_line":
+        return own.without(old, [text for kind, text in arguments if kind == "line"])
     if planner == "kernel_command_line":
         add = [flag for kind, flag in arguments if kind == "add"]
         remove = [name for kind, name in arguments if kind == "remove"]
@@ -55,5 +46,7 @@ def plan(planner: str, old: str, arguments: tuple[tuple[str, str], ...], loader:
             return cmdline.edit_grub(old, add, remove)
         if loader in ("systemd-boot", "proxmox-boot-tool"):
             return cmdline.edit_systemd_boot(old, add, remove)
+        if loader == loaders.ENTRIES:
+            return cmdline.edit_loader_entry(old, add, remove)
         raise PlanError(f"boot loader {loader[:30]!r} is not one that can be edited")
     raise PlanError(f"no planner {planner[:40]!r}")

@@ -128,6 +128,35 @@ def edit_systemd_boot(text: str, add: Sequence[str], remove: Sequence[str] = ())
     return result
 
 
+def edit_loader_entry(text: str, add: Sequence[str], remove: Sequence[str] = ()) -> str:
+    """The new loader entry (`loader/entries/*.conf`): its `options` line changed, nothing else.
+
+    Raises:
+        PlanError: It has no `options` line or several, or they name no root.
+    """
+    lines = text.split("\n")
+    places = [index for index, line in enumerate(lines) if re.match(r"\s*options(\s|$)", line)]
+    if len(places) != 1:
+        raise PlanError(
+            f"a loader entry has {len(places)} options lines",
+            text.strip()[:120],
+            "one can be edited: join them by hand first",
+        )
+    match = re.match(r"(\s*options\s+)(.*)$", lines[places[0]])
+    if match is None:
+        raise PlanError("a loader entry has an empty options line", text.strip()[:120])
+    _balanced(match[2], "the options line")
+    if "--" in match[2].split():
+        raise PlanError("the options line is not a plain list of flags", match[2][:120])
+    old = parse_flags(match[2])
+    new = change(old, add, remove)
+    if not any(name_of(flag) == "root" for flag in new):
+        raise PlanError("the options line names no root=", match[2][:120])
+    if new != old:
+        lines[places[0]] = match[1] + " ".join(new)
+    return "\n".join(lines)
+
+
 def edit_grub(text: str, add: Sequence[str], remove: Sequence[str] = ()) -> str:
     """The new `/etc/default/grub`, with `GRUB_CMDLINE_LINUX_DEFAULT` changed and nothing else.
 

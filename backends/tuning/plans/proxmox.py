@@ -206,6 +206,39 @@ def edit_devn(text: str, nodes: Sequence[str]) -> str:
     return "\n".join([*kept, "", *rest] if rest and rest != [""] else [*kept, ""])
 
 
+def edit_majors(text: str, pairs: Sequence[tuple[str, str]]) -> str:
+    """The configuration with written-down majors replaced, for hosts without devN (before 8.2).
+
+    Other lines, comments and snapshots stay byte for byte. It holds until the majors are given
+    out anew.
+
+    Args:
+        text: The configuration.
+        pairs: Old and new majors.
+
+    Raises:
+        PlanError: A major is no number, or the text is no container's configuration.
+    """
+    if not all(word.isdecimal() and len(word) <= 4 for pair in pairs for word in pair):
+        raise PlanError(f"{str(pairs)[:60]} are no majors")
+    new = dict(pairs)
+    lines = text.split("\n")
+    live = live_part(lines)
+    if not any(_PAIR.match(line) for line in live):
+        raise PlanError("no Proxmox container configuration", text[:80])
+    allow = re.compile(r"(\s*lxc\.cgroup2?\.devices\.allow\s*[:=]\s*c\s+)(\d+)(:.*)")
+    have = {match[2] for line in live if (match := allow.fullmatch(line))}
+    kept: list[str] = []
+    for line in live:
+        match = allow.fullmatch(line)
+        if match and match[2] in new:
+            if new[match[2]] in have:
+                continue  # the right one stands there already
+            line = match[1] + new[match[2]] + match[3]
+        kept.append(line)
+    return "\n".join([*kept, *lines[len(live) :]])
+
+
 def _raw_majors(config: Lxc) -> frozenset[int]:
     return frozenset(a.major for a in config.allows if a.major is not None)
 

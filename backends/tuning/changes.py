@@ -1,0 +1,165 @@
+"""Asks hosts what files hold, and has steps carried out: the agent's `changes` area.
+
+Answers are untrusted: converted, cleaned and bounded here, once.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import msgspec
+
+from backends.errors import AgentError
+from backends.text import clean
+from backends.tuning.facts import Vantage
+from backends.tuning.gather import Reading
+from backends.tuning.machines import Machines
+from backends.tuning.steps import File, Step
+
+STEP_S: Final = 180.0
+Converted = TypeVar("Converted", bound=msgspec.Struct)
+
+
+class _Looked(msgspec.Struct):
+    data: str | None = None
+    mode: int | None = None
+    error: str = ""
+
+
+class _Files(msgspec.Struct):
+    boot_id: str = ""
+    files: dict[str, _Looked] = {}
+
+
+class _StepDone(msgspec.Struct):
+    ok: bool
+    error: str = ""
+    output: str = ""
+    status: int = 0
+    after: str | None = None
+
+
+class _Answer(msgspec.Struct):
+    refused: str = ""
+    steps: list[_StepDone] = []
+    kernel: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What files of one machine hold, and which boot it runs."""
+
+    boot_id: str
+    files: dict[str, File]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One step that was carried out, or failed."""
+
+    ok: bool
+    error: str
+    output: str
+    after: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What came of the steps of one fix.
+
+    Attributes:
+        refused: Why nothing was done; empty where something was.
+        kernel: The kernel's own lines since the beginning, where a step failed.
+    """
+
+    refused: str
+    steps: tuple[Done, ...]
+    kernel: tuple[str, ...]
+
+
+async def read(
+    machines: Machines, vantage: Vantage, paths: Sequence[str], reading: Reading
+) -> Looked:
+    """What files hold now.
+
+    Raises:
+        LinkError: There is no link.
+        AgentError: It did not answer, or may not read as root.
+    """
+    params = {"paths": list(paths), **_as_root(machines, vantage, reading)}
+    answer = await machines.at(vantage).request(
+        "changes.read", params, asked_by="tuning", what="read what would change", timeout_s=60.0
+    )
+    got = _converted(answer, _Files, machines.at(vantage).name)
+    return Looked(got.boot_id, {path: _file(got.files.get(path)) for path in paths})
+
+
+async def carry_out(
+    machines: Machines, vantage: Vantage, steps: Sequence[Step], boot_id: str, reading: Reading
+) -> Carried:
+    """Have the steps of one fix carried out; the first that fails ends it.
+
+    Raises:
+        ReadOnlyError: The host is read-only here.
+        LinkError: There is no link; nothing was sent.
+        AgentError: It did not answer: whether anything was done is not known.
+    """
+    rows: list[dict[str, object]] = []
+    for step in steps:
+        row: dict[str, object] = {"kind": step.kind}
+        if step.kind == "command":
+            row["argv"] = list(step.argv)
+        else:
+            row |= {"path": step.path, "data": _encoded(step.goal), "mode": step.mode}
+            if step.compare:
+                row["expect"] = _encoded(step.old)
+        rows.append(row)
+    session = machines.at(vantage)
+    answer = await session.request(
+        "changes.carry_out",
+        {"steps": rows, "boot_id": boot_id, **_as_root(machines, vantage, reading)},
+        asked_by="tuning",
+        what="change settings",
+        changes_host=True,
+        timeout_s=STEP_S,
+    )
+    got = _converted(answer, _Answer, session.name)
+    done = tuple(
+        Done(
+            one.ok,
+            clean(one.error, 300),
+            "\n".join(clean(line, 300) for line in one.output.split("\n")[-20:]),
+            None if one.after is None else base64.b64decode(one.after),
+        )
+        for one in got.steps
+    )
+    return Carried(clean(got.refused, 300), done, tuple(clean(k, 300) for k in got.kernel[:40]))
+
+
+def _as_root(machines: Machines, vantage: Vantage, reading: Reading) -> dict[str, object]:
+    root = reading.roots(machines.vantages)[vantage]
+    params: dict[str, object] = {"root": root, "sudo": True}
+    if reading.password is not None:
+        params["password"] = reading.password
+    return params
+
+
+def _encoded(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _file(looked: _Looked | None) -> File:
+    if looked is None:
+        return File(None)
+    data = None if looked.data is None else base64.b64decode(looked.data)
+    return File(data, looked.mode, clean(looked.error, 300))
+
+
+def _converted(answer: object, kind: type[Converted], name: str) -> Converted:
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise AgentError(f"{name} answered with something else", clean(str(error))) from error

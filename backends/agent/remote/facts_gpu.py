@@ -120,6 +120,15 @@ CALLS: Dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+REFUSALS: Dict[Optional[int], str] = {
+    9: "Driver Not Loaded",
+    12: "NVML Shared Library Not Found",
+    18: "Driver/library version mismatch",
+    999: "Unknown Error",
+}
+"""NVML's return codes, in the words of nvidia-smi, whatever the library's language."""
+
+
 def nvml_facts(wanted: List[str], deadline_s: float, keep: Callable[[Entry], None]) -> List[int]:
     """Read these of every GPU, each GPU on a thread of its own, and hand each value to `keep`.
 
@@ -131,7 +140,9 @@ def nvml_facts(wanted: List[str], deadline_s: float, keep: Callable[[Entry], Non
         nvml.nvmlInit()
         count = nvml.nvmlDeviceGetCount()
     except Exception as error:
-        keep(("nvml/count", None, str(error)[:300] or type(error).__name__, "NVML"))
+        words = str(error)[:300] or type(error).__name__
+        keep(("nvml/count", None, words, "NVML"))
+        keep(("nvml/error", REFUSALS.get(getattr(error, "value", None), words), None, "NVML"))
         return []
     keep(("nvml/count", count, None, "nvmlDeviceGetCount"))
     pids: List[int] = []

@@ -46,6 +46,8 @@ class Lxc:
     memory_mib: int | None
     swap_mib: int | None
     cpuset: frozenset[int] | None
+    whole: bool = False
+    """Whether root disk and architecture are there, so that what is left out has its default."""
 
     @property
     def uses_gpu(self) -> bool:
@@ -113,6 +115,7 @@ def parse_lxc(lines: Iterable[str]) -> Lxc:
         numbers.integer(values.get("memory")),
         numbers.integer(values.get("swap")),
         numbers.cpu_list(values.get("lxc.cgroup2.cpuset.cpus")),
+        whole={"rootfs", "arch"} <= values.keys(),
     )
 
 

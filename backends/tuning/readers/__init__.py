@@ -42,6 +42,7 @@ READERS: Final[tuple[Reader, ...]] = (
     kernel_log.read,
     cpu.read_lscpu,
     cpu.read_cpupower,
+    cpu.read_monitor,
     cpu.read_numactl,
     lspci.read,
     nvidia_q.read_text,

@@ -122,6 +122,28 @@ def read_cpupower(excerpt: Excerpt) -> Iterator[Fact]:
                 yield excerpt.fact(f"{match[1]}/scaling_driver", None, line, "ENOENT")
 
 
+def read_monitor(excerpt: Excerpt) -> Iterator[Fact]:
+    """`cpupower monitor`: the share of time in each idle state, the mean of the CPUs listed."""
+    names: list[str] = []
+    sums: dict[str, float] = {}
+    rows = 0
+    first = None
+    for line in excerpt.lines:
+        if "||" not in line.text and "|" not in line.text:
+            continue
+        cells = [cell.strip() for cell in line.text.replace("||", "|").split("|")]
+        if "CPU" in cells and any(re.fullmatch(r"POLL|C\d\w*", cell) for cell in cells):
+            names, rows, sums, first = cells, 0, {}, line
+        elif names and len(cells) == len(names) and cells[names.index("CPU")].isdecimal():
+            rows += 1
+            for name, cell in zip(names, cells, strict=True):
+                share = re.fullmatch(r"\d{1,3}\.\d{1,3}", cell)
+                if share and re.fullmatch(r"C[1-9]\w*", name):
+                    sums[name] = sums.get(name, 0.0) + float(cell)
+    for name, total in sums.items():
+        yield excerpt.fact(f"cpupower/idle_pct/{name}", round(total / rows, 1), first)
+
+
 def _khz(number: str, unit: str) -> int:
     try:
         return int(float(number) * _HZ.get(unit, 1))

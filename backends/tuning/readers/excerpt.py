@@ -20,6 +20,8 @@ _HEADING: Final = re.compile(
     r"container|guest|lxc|ct|vm|pod|docker|inside)\b(?!\s*[=:]\s*\S+=)",
     re.IGNORECASE,
 )
+_COLOUR_LEFT: Final = re.compile(r"\[\d{1,3}(?:;\d{1,3}){0,4}m|\[m(?![\w ])")
+"""What a paste without escape characters leaves of colours: `[4mGPU0` of `topo -m`."""
 _GUESTS: Final = frozenset({"container", "guest", "lxc", "ct", "vm", "pod", "docker", "inside"})
 _KINDS: Final = {
     "lxc": "lxc",
@@ -69,7 +71,10 @@ def split(name: str, text: str) -> Iterator[Excerpt]:
     vantage, heading = Vantage.HOST, ""
     lines: list[Line] = []
     for number, raw in enumerate(text[:MAX_CHARS].split("\n")[:MAX_LINES], 1):
-        line = Line(clean(raw.rstrip("\r"), MAX_LINE_CHARS).rstrip(), number)
+        cleaned = clean(raw.rstrip("\r"), MAX_LINE_CHARS)
+        if "m" in cleaned and "[" in cleaned:
+            cleaned = _COLOUR_LEFT.sub("", cleaned)
+        line = Line(cleaned.rstrip(), number)
         if match := _HEADING.match(line.text):
             if lines:
                 yield Excerpt(name, vantage, tuple(lines), heading)

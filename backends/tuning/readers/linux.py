@@ -34,6 +34,7 @@ _SYSCTL: Final = re.compile(
     r"^\s*(?P<name>(?:kernel|vm|net|fs|dev|user|debug)\.[a-z][\w.-]{1,120})\s*=\s*(?P<value>\S.*)$"
 )
 _MAJOR: Final = re.compile(r"^\s*(\d{1,3}) (\S+)$")
+_OUR_MAJOR: Final = re.compile(r"^\s*(?:/proc/devices:\s*)?(\d{1,3}) (nvidia(?:ctl|-[a-z-]+)?)$")
 _NODE: Final = re.compile(
     r"^(?P<type>[cb])(?P<mode>[rwx-]{9})[.+@]?\s+\d+\s+(?P<user>\S+)\s+(?P<group>\S+)\s+"
     r"(?P<major>\d{1,4}),\s*(?P<minor>\d{1,7})\s+.*?(?P<name>(?:/dev/)?\S*nvidia\S*|\S+)$"
@@ -102,6 +103,13 @@ def read_proc_devices(excerpt: Excerpt) -> Iterator[Fact]:
             kept.append(f"{match[1]} {match[2]}")
         elif inside and line.text.strip():
             inside = False
+    if first is None:
+        # `grep nvidia /proc/devices` leaves the heading out.
+        kept = []
+        for line in excerpt.lines:
+            if match := _OUR_MAJOR.match(line.text):
+                first = first or line
+                kept.append(f"{match[1]} {match[2]}")
     if first is not None and kept:
         yield excerpt.fact("/proc/devices", kept, first)
 

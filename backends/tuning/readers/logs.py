@@ -127,6 +127,10 @@ def read_cuda(excerpt: Excerpt) -> Iterator[Fact]:
         elif "Failed to initialize NVML" in text:
             match = re.search(r"Failed to initialize NVML: (.+)$", text)
             yield excerpt.fact("nvml/error", match[1] if match else "unknown", line)
+        elif "couldn't communicate with the NVIDIA driver" in text:
+            yield excerpt.fact("nvml/error", "Driver Not Loaded", line)
+        elif text.strip() == "No devices were found":
+            yield excerpt.fact("nvml/error", "No devices were found", line)
         if match := re.search(
             r"\b(?:NVML library|library) version:?\s*(\d{3}\.\d+(?:\.\d+)?)", text
         ):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from backends.tuning.facts import Fact
+from backends.tuning.gpus import model_of
 from backends.tuning.readers.excerpt import Excerpt, Line
 
 _GPU: Final = re.compile(r"^GPU (?P<index>\d{1,3}): (?P<name>.+?) \(UUID: (?P<uuid>[\w-]+)\)$")
@@ -78,16 +79,20 @@ def read_ibstat(excerpt: Excerpt) -> Iterator[Fact]:
 
 def read_gpu_list(excerpt: Excerpt) -> Iterator[Fact]:
     """`nvidia-smi -L` and `nvidia-smi nvlink -s`."""
-    index = ""
+    index = name = ""
     count = 0
     last: Line | None = None
     for line in excerpt.lines:
         if match := _GPU.match(line.text):
-            index, last = match["index"], line
+            index, name, last = match["index"], match["name"], line
             count += 1
             yield excerpt.fact(f"gpu/index-{index}/name", match["name"], line)
         elif index and (match := _LINK.match(line.text)):
             state = "Inactive" if "inactive" in match["state"] else "Active"
             yield excerpt.fact(f"gpu/index-{index}/nvlink/{match['link']}/state", state, line)
+        elif index and "all links are inactive" in line.text.lower():
+            model = model_of(name)
+            if model is not None and model.nvlinks:
+                yield excerpt.fact(f"gpu/index-{index}/nvlink/all/state", "Inactive", line)
     if last is not None:
         yield excerpt.fact("gpu/attached", count, last)

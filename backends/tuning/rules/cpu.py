@@ -127,7 +127,7 @@ def governor(scene: Scene) -> Judgements:
     if not set(spread) <= GOVERNORS:
         yield unknown(told)
         return
-    driver = scene.view.peek(f"{CPU}/cpu0/cpufreq/scaling_driver") or ""
+    driver = scene.view.peek(f"{CPU}/cpu{readings[0].name}/cpufreq/scaling_driver") or ""
     fix = sysfs(
         tuple(r.fact.key for r in readings if r.text != "performance"),
         "performance",
@@ -278,6 +278,11 @@ def cstates(scene: Scene) -> Judgements:
             yield not_applicable("no idle driver")
         elif view.absent(f"{CPU}/cpu0/cpuidle"):
             yield not_applicable("no idle states listed")
+        elif told := [f"{r.name} {r.text} %" for r in view.each("cpupower/idle_pct/*") if r.text]:
+            yield inconclusive(
+                f"time spent: {', '.join(told)}; what leaving each costs was not read",
+                hint="cpupower idle-info",
+            )
         return
     switches = view.integers(f"{CPU}/cpu*/cpuidle/state*/disable", 0, 3)
     # Every state has a switch and a latency; one without the other was read in part.

@@ -72,6 +72,9 @@ def link_of(scene: Scene, id_: str) -> Link:
     top = view.integer(f"gpu/{id_}/link_gen_max", 1, 7)
     if top is None:
         top = _generation(view, f"pci/{id_}/max_speed_gts")
+    host_top = view.integer(f"gpu/{id_}/link_gen_host_max", 1, 7)
+    if host_top is not None and top is not None:
+        top = min(top, host_top)
     parent = view.peek(f"pci/{id_}/parent")
     limited = False
     if parent:

@@ -31,6 +31,10 @@ from backends.tuning.rules.devices import (
 VERSION: Final = re.compile(r"(\d{3})\.\d+(?:\.\d+)?")
 CUDA_FLOORS: Final = ((13, 580), (12, 525), (11, 450))
 """CUDA major and the oldest driver branch for it (NVIDIA's minor-version table)."""
+BLACKWELL_FLOOR: Final = 570
+NO_LIBRARY: Final = "NVML Shared Library Not Found"
+NO_DRIVER: Final = frozenset({"Driver Not Loaded", "No devices were found", NO_LIBRARY})
+"""NVML's words where there is no driver to talk to."""
 GSP_TROUBLE: Final = (
     r"Xid .*: (?:119|120),|(?:\bGSP\b|_kgsp|gspRm).*(?:[Tt]imeout|TIMEOUT|failed|FAILED|halt|crash)"
 )
@@ -46,7 +50,8 @@ def branch(version: str | None) -> int | None:
 @rule("gpu.count")
 def count(scene: Scene) -> Judgements:
     view = scene.view
-    on_bus = sum(d.role is Role.GPU for d in devices(scene).values())
+    cards = [d for d in devices(scene).values() if d.role is Role.GPU]
+    on_bus = len(cards)
     complete = view.flag("pci/complete")
     counts: dict[str, int] = {}
     if complete and on_bus:
@@ -61,15 +66,18 @@ def count(scene: Scene) -> Judgements:
             counts["NVML"] = attached
     expected = numbers.integer(scene.expected.get("gpu.count"))
     told = ", ".join(f"{name} {value}" for name, value in counts.items())
-    lost = [
-        d.label
-        for d in devices(scene).values()
-        if d.role is Role.GPU and view.flag(d.key("all_ones"))
-    ]
+    lost = [d.label for d in cards if view.flag(d.key("all_ones"))]
     fix = commands(
         ("tee", "/sys/bus/pci/rescan"), summary="rescan the PCI bus (host idle)", risk=Risk.MEDIUM
     )
-    if lost:
+    refusal = view.text("nvml/error") or ""
+    handed_on = bool(cards) and all(view.peek(d.key("driver")) == "vfio-pci" for d in cards)
+    if refusal in NO_DRIVER and not handed_on and (on_bus or refusal != NO_LIBRARY):
+        yield failed(
+            f"NVML: {refusal}" + (f"; {told}" if told else ""),
+            fix=manual("load the driver's module; the kernel's log says why it did not start"),
+        )
+    elif lost:
         yield failed(f"{', '.join(lost)} answers all ones: gone from the bus", fix=fix)
     elif expected is not None and counts and set(counts.values()) != {expected}:
         yield failed(f"{told}; expected {expected}", fix=fix)
@@ -98,8 +106,9 @@ def driver_floor(scene: Scene) -> Judgements:
         return
     need = 0
     why = ""
+    newest = max(BLACKWELL_FLOOR, *(floor for _, floor in CUDA_FLOORS))
     if Generation.BLACKWELL in scene.context.generations:
-        need, why = 570, "Blackwell"
+        need, why = BLACKWELL_FLOOR, "Blackwell"
     toolkit = numbers.release(view.text("engine/cuda") or "")
     for major, floor in CUDA_FLOORS:
         if toolkit and toolkit[0] == major and floor > need:
@@ -111,6 +120,8 @@ def driver_floor(scene: Scene) -> Judgements:
         )
     elif need:
         yield passed(f"driver {version}; {why} needs {need}")
+    elif now >= newest:
+        yield passed(f"driver {version}: at or above every floor known ({newest})")
     elif scene.context.generations:
         yield passed(f"driver {version}")
     else:
@@ -200,9 +211,10 @@ def gsp(scene: Scene) -> Judgements:
         if version and VERSION.fullmatch(version):
             yield passed(f"GSP firmware {version}", gpu.label)
         elif view.error(key) == "NotSupported":
-            if is_open:
+            if is_open or gpu.generation is Generation.BLACKWELL:
+                why = "with the open module" if is_open else "on Blackwell, which runs on it alone"
                 yield failed(
-                    "no GSP firmware, with the open module",
+                    f"no GSP firmware, {why}",
                     gpu.label,
                     fix=manual("reinstall the driver's firmware"),
                 )

@@ -248,8 +248,14 @@ def fabric_manager(scene: Scene) -> Judgements:
     driver = view.text("driver/version") or view.text("nvrm/version")
     own = view.text("fabric_manager/version")
     if unit in ("failed", "inactive", "dead", "deactivating"):
+        board = any(gpu.model is not None and gpu.model.nvswitch for gpu in scene.gpus)
+        waits = view.peek_integer("cuda/init") == 802
         if switch or known:
             yield failed(f"the unit is {unit}", fix=start)
+        elif board and (waits or (scene.context.gpu_count or 0) > 4):
+            # Boards of four have no switch; those of eight do, and 802 is what CUDA says then.
+            told = ", and CUDA waits for it (802)" if waits else ""
+            yield failed(f"the unit is {unit}{told}", fix=start)
         else:
             yield unknown(f"the unit is {unit}; whether there is an NVSwitch is not known")
     elif unfinished:

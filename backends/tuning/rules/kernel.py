@@ -38,6 +38,7 @@ MITIGATION_OFF: Final = re.compile(
     r"tsx_async_abort|srbds|mmio_stale_data|gather_data_sampling|spec_rstack_overflow)=off|"
     r"nopti|nospectre_v[12]|nospec_store_bypass_disable"
 )
+_UNSTABLE: Final = re.compile(r"[Mm]arking (?:TSC|clocksource 'tsc[\w-]*' as) unstable")
 RELEASE: Final = "/proc/sys/kernel/osrelease"
 
 
@@ -172,6 +173,12 @@ def iommu(scene: Scene) -> Judgements:
     mode = iommu_mode(view)
     many = scene.context.gpu_count is None or scene.context.gpu_count > 1
     if mode is None:
+        on = [w for w in view.boot_flags() or [] if re.fullmatch(r"(?:amd|intel)_iommu=\S+", w)]
+        if on and not scene.context.guest:
+            yield unknown(
+                f"{' '.join(on)} without iommu=pt: translated or not was not read",
+                hint="cat /sys/kernel/iommu_groups/0/type",
+            )
         return
     if scene.context.kind is Kind.VM:
         yield info(f"{mode} inside the virtual machine; what counts is the host's")
@@ -255,7 +262,7 @@ def pci_alloc(scene: Scene) -> Judgements:
     failures = bar_failures(lines or [])
     gpu = [f for f in failures if f.gpu]
     if gpu:
-        for failure in gpu:
+        for failure in {f.device: f for f in reversed(gpu)}.values():
             yield failed(
                 failure.line[:160],
                 failure.device.removeprefix("0000:"),
@@ -310,6 +317,13 @@ def clocksource(scene: Scene) -> Judgements:
             f"{now}: each reading of the clock is slow. {why}".strip(),
             fix=fix or manual("the kernel does not offer the TSC: see firmware"),
         )
+    elif now is None and (lines := scene.view.items("log/kernel")):
+        bad = next((line for line in lines if _UNSTABLE.search(line)), "")
+        if bad:
+            yield warned(
+                f"the TSC was given up: {bad[:120]}",
+                fix=manual("see firmware; the clock source now was not read"),
+            )
 
 
 @rule("kernel.thp")
@@ -368,6 +382,9 @@ def isolation(scene: Scene) -> Judgements:
     path = "/sys/devices/system/cpu/isolated"
     isolated = view.cpus(path, may_be_empty=True)
     if isolated is None:
+        flags = [w for w in view.boot_flags() or [] if w.startswith(("isolcpus=", "nohz_full="))]
+        if flags:
+            yield info(f"{' '.join(flags)[:120]}; where the engine runs was not read")
         return
     if not isolated:
         yield passed("no isolated CPUs")

@@ -16,7 +16,8 @@ _PID: Final = re.compile(r"pid='?(?P<pid>\d+)'?(?:, name=(?P<name>[^,]+))?")
 _TIME: Final = re.compile(r"^\[\s*(\d+\.\d+)\]")
 _BUS_LOSS: Final = re.compile(
     r"GPU (?:at )?(?:PCI:)?(?P<bdf>[0-9A-Fa-f:.]{7,20})?.*?(?:has )?fallen off the bus|"
-    r"RmInitAdapter failed|GPU is probably locked|GPU recovery action changed"
+    r"NVRM: fallen off the bus|RmInitAdapter failed|GPU is probably locked|"
+    r"GPU recovery action changed"
 )
 _AER: Final = re.compile(
     r"(?P<port>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]):\s+(?:AER: )?PCIe Bus Error: "
@@ -26,12 +27,17 @@ _BAR: Final = re.compile(
     r"(?:(?P<driver>nvidia|pci|vfio-pci|nouveau|amdgpu|NVRM):?\s+)?"
     r"(?P<bdf>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): "
     r"(?:BAR (?P<bar>\d+)|bridge window|VF BAR \d+)[^\n]*?"
-    r"(?:\[(?:mem|io)\s+(?:size )?(?P<size>0x[0-9a-f]+)?[^\]]*\])?[^\n]*?"
-    r"(?P<what>can't assign|failed to assign|no space|can't be (?:placed|assigned))"
+    r"(?P<what>can't assign|failed to assign|no space|can't be (?:placed|assigned)|: assigned)"
 )
-
-
-_BAR_FAILED: Final = re.compile(r"can't |failed|no space")
+_SIZE: Final = re.compile(
+    r"\[mem (?:size (?P<size>0x[0-9a-f]{1,16})"
+    r"|(?P<first>0x[0-9a-f]{1,16})-(?P<last>0x[0-9a-f]{1,16}))"
+)
+_EMPTY_BAR: Final = re.compile(
+    r"NVRM: BAR\d is 0M @ 0x0 \(PCI:(?P<bdf>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\)"
+)
+LAST_DEVICE_BAR: Final = 5
+"""Higher numbers are a bridge's windows and virtual functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,7 @@ def bus_losses(lines: Iterable[str]) -> list[str]:
     return [
         line
         for line in lines
-        if ("GPU" in line or "RmInit" in line)
+        if ("GPU" in line or "RmInit" in line or "fallen off" in line)
         and (m := _BUS_LOSS.search(line))
         and "recovery action" not in m[0]
         and not _XID.search(line)
@@ -132,22 +138,48 @@ class BarFailure:
 
 def bar_failures(lines: Iterable[str]) -> list[BarFailure]:
     """BARs that were not placed; whether it is a GPU's is told by driver and size."""
-    result = []
+    result: list[BarFailure] = []
     for line in lines:
         if "BAR" not in line and "bridge window" not in line:
             continue
-        if "assign" not in line and "no space" not in line and "can't" not in line:
+        if empty := _EMPTY_BAR.search(line):
+            result.append(BarFailure(empty["bdf"], True, line.strip()))
             continue
-        match = _BAR.search(line) if _BAR_FAILED.search(line) else None
+        match = _BAR.search(line) if "assign" in line or "no space" in line else None
         if not match:
             continue
-        size = int(match["size"], 16) if match["size"] else 0
-        gpu = match["bar"] is not None and (
-            match["driver"] in ("nvidia", "NVRM", "nouveau", "amdgpu") or size >= 1 << 28
+        if match["what"] == ": assigned":
+            # It was placed in a later round.
+            what = f"{match['bdf']}: BAR {match['bar']}"
+            result = [f for f in result if not (match["bar"] and f"{what} " in f.line + " ")]
+            continue
+        number = int(match["bar"]) if match["bar"] else LAST_DEVICE_BAR + 1
+        gpu = number <= LAST_DEVICE_BAR and (
+            match["driver"] in ("nvidia", "NVRM", "nouveau", "amdgpu") or _size(line) >= 1 << 28
         )
         result.append(BarFailure(match["bdf"], gpu, line.strip()))
-    placed = {f.device for f in result if f.gpu}
-    return [f for f in result if f.gpu or f.device not in placed]
+    gpus = {f.device for f in result if f.gpu}
+    return [f for f in result if f.gpu or f.device not in gpus]
+
+
+def _size(line: str) -> int:
+    match = _SIZE.search(line)
+    if match is None:
+        return 0
+    if match["size"]:
+        return int(match["size"], 16)
+    return int(match["last"], 16) - int(match["first"], 16) + 1
+
+
+def memory_errors(lines: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Corrected and uncorrected errors of memory modules that EDAC reported."""
+    corrected: list[str] = []
+    uncorrected: list[str] = []
+    for line in lines:
+        match = re.search(r"EDAC \S+: \d+ (CE|UE)\b", line) if "EDAC" in line else None
+        if match:
+            (corrected if match[1] == "CE" else uncorrected).append(line.strip())
+    return corrected, uncorrected
 
 
 def lockups(lines: Iterable[str]) -> list[str]:

@@ -19,6 +19,7 @@ from backends.tuning.rules.base import (
     unknown,
     warned,
 )
+from backends.tuning.rules.kernel_events import memory_errors
 
 NODE: Final = "/sys/devices/system/node"
 SAME_SOCKET_BELOW: Final = 16
@@ -122,6 +123,20 @@ def gpu_affinity(scene: Scene) -> Judgements:
             )
     if seen:
         return
+    for reading in view.each("/sys/bus/pci/devices/*/numa_node"):
+        # Without class or name of any device: whoever pasted these lines means their GPUs.
+        known = view.peek(f"pci/{reading.name}/class") or view.peek(f"pci/{reading.name}/name")
+        if known or reading.integer is None:
+            continue
+        label = reading.name.removeprefix("0000:")
+        if reading.integer >= 0:
+            yield passed(f"node {reading.integer}", label)
+        else:
+            yield warned(
+                "no NUMA node (-1)",
+                label,
+                fix=manual("firmware gives no affinity: set it in the BIOS (ACPI SLIT)"),
+            )
     for reading in view.each("topo/numa/*"):
         nodes = numbers.cpu_list(reading.text)
         if nodes:
@@ -231,6 +246,12 @@ def dimms(scene: Scene) -> Judgements:
             yield warned(f"{risen} corrected memory errors since boot")
         else:
             yield passed(f"no errors on {len(uncorrected)} memory controllers")
+    elif lines := view.items("log/kernel"):
+        corrected_log, uncorrected_log = memory_errors(lines)
+        if uncorrected_log:
+            yield failed(uncorrected_log[0][:140], fix=manual("replace the memory module"))
+        elif corrected_log:
+            yield warned(f"{len(corrected_log)} reports: {corrected_log[0][:120]}")
     empty = view.integer("dmi/empty_slots")
     slow = view.text("dmi/below_rated_speed")
     if empty:

@@ -64,6 +64,12 @@ def lxc_majors(scene: Scene) -> Judgements:
         if not config.allows and not raw:
             yield passed("devN entries alone: today's majors at every start", label)
             continue
+        if any(a.major is None and not a.v1 for a in config.allows):
+            yield warned("every device is allowed", label, fix=fix)
+            continue
+        if config.allows and all(a.v1 for a in config.allows):
+            yield warned("lxc.cgroup.devices is ignored under cgroup v2", label, fix=fix)
+            continue
         if not table:
             hard = sorted(
                 {
@@ -84,16 +90,11 @@ def lxc_majors(scene: Scene) -> Judgements:
             )
             continue
         refused = _refused(config, raw, table)
-        ignored = [a for a in config.allows if a.v1]
         foreign = _foreign(config, table)
         if refused:
             told = ", ".join(f"{name} is {major} today" for name, major in refused.items())
             more = f"; instead allowed: {foreign}" if foreign else ""
             yield failed(f"not allowed: {told}{more}", label, fix=fix)
-        elif ignored and not any(not a.v1 for a in config.allows):
-            yield warned("lxc.cgroup.devices is ignored under cgroup v2", label, fix=fix)
-        elif any(a.major is None for a in config.allows):
-            yield warned("every device is allowed", label, fix=fix)
         elif foreign:
             yield warned(f"allows more than GPUs: {foreign}", label, fix=fix)
         elif not raw:
@@ -244,8 +245,8 @@ def lxc_priv(scene: Scene) -> Judgements:
     for id_, config in containers(scene):
         if not config.uses_gpu:
             yield not_applicable("no GPU handed in", id_)
-        elif config.unprivileged is None:
-            yield unknown("unprivileged: is not set", id_)
+        elif config.unprivileged is None and not config.whole:
+            yield unknown("unprivileged: is not set in the lines at hand", id_)
         elif not config.unprivileged:
             yield warned(
                 "privileged: whoever owns the container reaches the host",

@@ -33,8 +33,6 @@ BLACKWELL = """GPU 00000000:01:00.0
 BAR_FAILED = (
     "[    1.2] pci 0000:41:00.0: BAR 1 [mem size 0x2000000000 64bit pref]: failed to assign"
 )
-    "[    1.2] pci 0000:41:00.0: BAR 1 [mem size 0x2000000000 64bit pref]: failed to assign"
-)
 SXM = "GPU {n}: NVIDIA H100 80GB HBM3 (UUID: GPU-00000000-0000-0000-0000-00000000000{n})"
 FABRIC = """{gpus}
 ○ nvidia-fabricmanager.service - NVIDIA fabric manager service

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -55,6 +56,14 @@ class Ring(Generic[T]):
     def __len__(self) -> int:
         return len(self._items)
 
+    def newest(self, count: int) -> Iterator[T]:
+        """The last values, newest first."""
+        return islice(reversed(self._items), count)
+
+    def replace(self, back: int, item: T) -> None:
+        """Put another value in the place of the newest (1), the one before (2), ..."""
+        self._items[-back] = item
+
     def since(self, version: int) -> list[T]:
         """What came after the ring had `version`, as far as it is still held, oldest first."""
         new = min(self.version - version, len(self._items))
@@ -73,6 +82,7 @@ class JournalEntry:
         request: Exactly what was run or sent; secrets never come here.
         changes_host: Whether it could change anything there.
         result: `ok`, or the error's words; empty while it runs.
+        times: How often in a row the same was asked and answered alike; `at` is the newest time.
     """
 
     at: datetime
@@ -83,21 +93,43 @@ class JournalEntry:
     changes_host: bool = False
     result: str = ""
     took_s: float | None = None
+    times: int = 1
+
+    def same(self, other: JournalEntry) -> bool:
+        """Whether another one asked the same and was answered alike."""
+        return (self.host, self.asked_by, self.what, self.request, self.result) == (
+            other.host, other.asked_by, other.what, other.request, other.result,
+        )  # fmt: skip
+
+
+REPEATING = frozenset({"watch", "servers"})
+"""Who asks the same again and again, without anybody pressing a key."""
+LOOKED_BACK = 64
+"""Among how many of the newest entries a repetition is looked for."""
 
 
 class Journal:
-    """Every request of this session, newest last, bounded."""
+    """Every request of this session, newest last, bounded.
+
+    What watches a server asks the same some times a second: a repetition of what changes nothing
+    is counted, so that it does not push out what an operator did an hour ago.
+    """
 
     def __init__(self, size: int = 5000) -> None:
         self._ring: Ring[JournalEntry] = Ring(size)
 
     @property
     def version(self) -> int:
-        """Grows with every entry."""
+        """Grows with every entry; a repetition is none."""
         return self._ring.version
 
     def add(self, entry: JournalEntry) -> None:
-        """Write an entry down."""
+        """Write an entry down, or count it."""
+        if entry.asked_by in REPEATING and not entry.changes_host and entry.result:
+            for back, known in enumerate(self._ring.newest(LOOKED_BACK), start=1):
+                if known.same(entry):
+                    self._ring.replace(back, replace(entry, times=known.times + 1))
+                    return
         self._ring.append(entry)
 
     def __iter__(self) -> Iterator[JournalEntry]:

@@ -71,6 +71,7 @@ class HubScreen(Screen[None]):
             shell.journal.version,
             shell.alerts.version,
             None if shell.bench is None else shell.bench.version,
+            None if shell.servers is None else shell.servers.version,
         )
 
     def ticking(self, now_s: float) -> bool:

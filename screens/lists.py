@@ -138,4 +138,6 @@ class JournalList(RowList):
         line.cell(result, 9, token).add(" ")
         if entry.changes_host:
             line.add("CHANGES ", "warning")
+        if entry.times > 1:
+            line.add(f"{entry.times:,}x ", "dim")
         return line.add(entry.what).row(width, "cursor-row" if current else "text")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import BindingType
 from textual.containers import Container
@@ -13,8 +13,11 @@ from textual.widget import Widget
 
 from backends.telemetry.history import TOTAL, Window
 from screens.filtering import FilteringScreen
-from screens.panes import PANES, Pane
+from screens.pane import Pane
+from screens.panes import PANES
 from screens.room_plan import plan_room
+from screens.server_keys import POSSIBLE, ServerKeys, look_at, possible
+from screens.server_pane import ServerPane
 from tui import format as fmt
 from tui.bindings import bindings
 from tui.shell import Shell
@@ -30,15 +33,19 @@ from tui.widgets.history_chart import (
 from tui.widgets.host_state import ticking
 from tui.widgets.row_list import RowList
 
+if TYPE_CHECKING:
+    from backends.servers.view import ServerView
 
-class RoomScreen(FilteringScreen):
+
+class RoomScreen(FilteringScreen, ServerKeys):
     """See the module."""
 
     CSS_PATH = Path(__file__).with_suffix(".tcss")
     BINDINGS: ClassVar[list[BindingType]] = bindings(
-        "room", "gpus.sort", "gpus.filter", "gpus.window", "gpus.processes"
-    )
-    AREAS = ("room", "gpus", "nav")
+        "room", "gpus.sort", "gpus.filter", "gpus.window", "gpus.processes",
+        "servers.start", "servers.stop", "servers.restart", "servers.log",
+    )  # fmt: skip
+    AREAS = ("room", "gpus", "servers", "nav")
     HINT = "words, !not, power<200, util>90, temp>80"
     ABOUT = (
         "Each GPU is a line. First comes power against the cap in force: a card at 100 % "
@@ -57,6 +64,7 @@ class RoomScreen(FilteringScreen):
         self.grid.set_sort(shell.sort)
         self._planned: object = None
         self._seen: object = None
+        self._possible: object = None
 
     def compose_body(self) -> Sequence[Widget]:
         """GPUs, chart, panes, and the filter's input while it is open."""
@@ -82,8 +90,42 @@ class RoomScreen(FilteringScreen):
                 # The curve ends with the newest sample: a silent host leaves it as it is.
                 end_s = now_s if snapshot.sampled_s is None else min(now_s, snapshot.sampled_s)
                 self.chart.show(self._curves(), self.shell.window, end_s, self._subject())
+        look_at(self.shell)
         for pane in self._visible_panes():
             pane.show(now_s)
+        can = (possible(self.chosen_server()), len(self.server_pane.views))
+        if can != self._possible:
+            self._possible = can
+            self.refresh_bindings()
+
+    @property
+    def server_pane(self) -> ServerPane:
+        """The pane of the servers, shown or hidden."""
+        return next(pane for pane in self.panes if isinstance(pane, ServerPane))
+
+    def chosen_server(self) -> ServerView | None:
+        """The one under the cursor of the pane, or the only one."""
+        return self.server_pane.chosen()
+
+    def no_server(self, asked_by: str) -> None:
+        """Let the operator choose one."""
+        self.action_pane(self.server_pane.number)
+        key = {"servers.start": "s", "servers.stop": "x", "servers.restart": "R"}.get(asked_by, "l")
+        self.notify(f"choose a server, then press {key}", timeout=4, markup=False)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys of servers are there while they make sense for one that may be meant."""
+        test = POSSIBLE.get(action)
+        if test is not None:
+            chosen = self.chosen_server()
+            views = self.server_pane.views if chosen is None else (chosen,)
+            if not any(map(test, views)):
+                return False
+        return super().check_action(action, parameters)
+
+    def on_descendant_focus(self) -> None:
+        """Another pane has the keys: others make sense."""
+        self.refresh_bindings()
 
     def _visible_panes(self) -> list[Pane]:
         return [pane for pane in self.panes if pane.pane_id not in self.shell.hidden_panes]
@@ -149,6 +191,10 @@ class RoomScreen(FilteringScreen):
             from screens.gpu import GpuScreen
 
             self.app.push_screen(GpuScreen(self.shell, str(message.key)))
+        elif message.list is self.server_pane:
+            from screens.server import ServerScreen
+
+            self.app.push_screen(ServerScreen(self.shell, str(message.key)))
 
     def action_pane(self, number: int) -> None:
         """Go to a pane; one that was hidden comes back."""

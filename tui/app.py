@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import signal
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import App
@@ -30,6 +31,16 @@ from tui.room import HubMaker
 from tui.shell import Shell
 from tui.themes import THEME_NAMES, textual_theme
 
+if TYPE_CHECKING:
+    from backends.servers.board import ServerBoard
+
+
+def board_of(shell: Shell) -> ServerBoard:
+    """The board of servers of a room."""
+    from tui import server_board
+
+    return server_board.board_of(shell)
+
 
 class RoomApp(App[int]):
     """The control room.
@@ -39,6 +50,7 @@ class RoomApp(App[int]):
         keymap: The user's own keys.
         pump: The way from feeds to the screen.
         notices: What has just happened.
+        board_maker: Makes the board of servers, once the hub is there.
     """
 
     TITLE = "gpuroom"
@@ -73,6 +85,7 @@ class RoomApp(App[int]):
         self._make_hub = make_hub
         self._frame_s = 1 / frames_per_second
         self.notices = Notices(shell)
+        self.board_maker: Callable[[Shell], ServerBoard] = board_of
         self._prompter = DialogPrompter(self)
 
     def get_default_screen(self) -> Screen[None]:
@@ -96,6 +109,10 @@ class RoomApp(App[int]):
         hub = self._make_hub(self._prompter)
         self.shell.connect(hub)
         await hub.start()
+        # Another tenth of a second of imports; the links are being made meanwhile.
+        await asyncio.to_thread(importlib.import_module, "tui.server_board")
+        self.shell.servers = self.board_maker(self.shell)
+        self.shell.touch()
 
     def _leave_on_signals(self) -> None:
         """A closed terminal or `kill` ends the room as `q` does: hosts let go, screen restored."""
@@ -109,6 +126,8 @@ class RoomApp(App[int]):
         self._prompter.close()
         if self.shell.bench is not None:
             await self.shell.bench.close()
+        if self.shell.servers is not None:
+            await self.shell.servers.close()
         if self.shell.hub is not None:
             await self.shell.hub.stop()
 

@@ -8,7 +8,8 @@ from textual.app import App
 from textual.worker import Worker, WorkerState
 
 from backends.errors import RoomError
-from tui.intents import Intent, RetryNow, SetInterval, Unlock
+from tui.intents import Intent, RetryNow, ServerIntent, SetInterval, Unlock
+from tui.server_orders import ServerOrders
 from tui.shell import Shell
 
 
@@ -18,6 +19,7 @@ class Controller:
     def __init__(self, app: App[int], shell: Shell) -> None:
         self._app = app
         self._shell = shell
+        self._servers = ServerOrders(app, shell)
 
     def carry_out(self, intent: Intent) -> None:
         """Start a worker for an intent; the result comes back as a change of the feeds."""
@@ -40,6 +42,8 @@ class Controller:
             case Unlock():
                 session.unlock(asked_by=intent.asked_by)
                 self._shell.touch()
+            case ServerIntent():
+                await self._servers.carry_out(intent)
             case _:
                 raise TypeError(f"nobody carries out {type(intent).__name__}")
 

@@ -33,3 +33,31 @@ class RetryNow(Intent):
 
 class Unlock(Intent):
     """Allow changes on a production host."""
+
+
+class ServerIntent(Intent):
+    """Asks for something of one server.
+
+    Attributes:
+        server: What it is known by on its host.
+    """
+
+    def __init__(self, host: str, asked_by: str, server: str) -> None:
+        super().__init__(host, asked_by)
+        self.server = server
+
+
+class StartServer(ServerIntent):
+    """Start it, after a yes."""
+
+
+class StopServer(ServerIntent):
+    """Stop it, after a yes."""
+
+
+class RestartServer(ServerIntent):
+    """Stop it and start it again, after a yes."""
+
+
+class ImportServer(ServerIntent):
+    """Make a profile of what was found."""

@@ -11,13 +11,18 @@ from tui.shell import Shell
 MOST_CHARS = 150
 _RANKS = {severity: number for number, severity in enumerate(Severity)}
 
+Loudness = Literal["information", "warning", "error"]
+_LOUDNESS: dict[Severity, Loudness] = {
+    Severity.INFO: "information", Severity.WARNING: "warning", Severity.CRITICAL: "error",
+}  # fmt: skip
+
 
 class Notice(NamedTuple):
     """What to show."""
 
     title: str
     text: str
-    severity: Literal["information", "warning", "error"]
+    severity: Loudness
 
 
 class Notices:
@@ -38,7 +43,5 @@ class Notices:
         text = fmt.shorten(worst.detail or worst.title, MOST_CHARS)
         if len(fresh) > 1:
             text += f"\nand {len(fresh) - 1} more: A"
-        severity: Literal["warning", "error"] = (
-            "error" if worst.severity is Severity.CRITICAL else "warning"
-        )
-        return Notice(f"{worst.host}: {worst.title}", text, severity)
+        where = f"{worst.host}: " if worst.host else ""
+        return Notice(f"{where}{worst.title}", text, _LOUDNESS[worst.severity])

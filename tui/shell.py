@@ -21,6 +21,7 @@ from tui.themes import Look
 
 if TYPE_CHECKING:
     from backends.bench.desk import BenchDesk
+    from backends.servers.board import ServerBoard
     from backends.tuning.desk import Judged
 
 WINDOWS = (Window.MINUTE, Window.TEN_MINUTES, Window.HOUR)
@@ -47,6 +48,7 @@ class Shell:
         keep: Writes the state file.
         complain: Shows that it could not be written.
         bench: Benchmark runs of this room, once one was asked for.
+        servers: The servers of the hosts, once the hub is there.
     """
 
     look: Look
@@ -68,6 +70,7 @@ class Shell:
     keep: Callable[[Shell], None] | None = None
     complain: Callable[[RoomError], None] | None = None
     bench: BenchDesk | None = None
+    servers: ServerBoard | None = None
     _sessions: dict[str, HostView] = field(default_factory=dict)
     _empty_history: History = field(default_factory=History)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import AsyncGenerator, Mapping
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -20,6 +20,7 @@ MAX_TEXT_CHARS = 4 * 1024 * 1024
 MAX_PIECE_BYTES = 16 * 1024 * 1024
 
 
+@runtime_checkable
 class Host(Protocol):
     """A host that can be asked; `backends.session.HostSession` is one."""
 

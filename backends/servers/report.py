@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from backends.servers.engines import Phase
@@ -140,6 +141,11 @@ def witness_lines(found: Assessment, now_s: float) -> list[str]:
         for each in found.testimonies
     ]
     return lines + [f"{'but':<12}{words}" for words in found.disagreements]
+
+
+def plain_name(name: str) -> str:
+    """A name that a profile can have, made of what was found."""
+    return re.sub(r"[^A-Za-z0-9_.@:-]+", "-", name).strip("-.") or "server"
 
 
 def profile_table(name: str, host: str, engine: str, run: Run) -> Mapping[str, object]:

@@ -33,6 +33,7 @@ from backends.servers.lifecycle import (
 )
 from backends.servers.logfeed import LogData, LogEvent, LogFeed
 from backends.servers.profiles import Readiness
+from backends.servers.run import Place
 from backends.servers.timing import History
 from backends.servers.verdict import Verdict, judge_run
 from backends.servers.watchlog import LogTask, LogWitness
@@ -189,6 +190,28 @@ class ServerWatch:
     def stop_asked(self) -> None:
         """An operator has asked for a stop: its end is no crash."""
         self._note(stop_asked_at_s=self._clock.monotonic_s())
+
+    def stop_given_up(self) -> None:
+        """The stop was refused or broke off: nobody waits for an end any more."""
+        self._note(stop_asked_at_s=None)
+
+    @property
+    def phase_since_s(self) -> float | None:
+        """Since when the start is in its phase; None before the log has told one."""
+        return self._log.phase_since_s
+
+    @property
+    def complaints(self) -> tuple[Place, ...]:
+        """Lines of the log that show something wrong, though it may be no failure of the server."""
+        run = self._log.judge.run
+        places = [evidence.best[0] for evidence in run.causes.values()]
+        places += [Place(e.line, f"{e.type}: {e.words}") for e in run.exceptions[-4:]]
+        return tuple({place.line: place for place in places}.values())
+
+    @property
+    def last_lines(self) -> tuple[str, ...]:
+        """The newest lines of the log that say something."""
+        return tuple(place.text for place in self._log.judge.run.last)
 
     async def until(
         self, test: Callable[[Assessment], bool], timeout_s: float | None = None

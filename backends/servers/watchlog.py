@@ -82,6 +82,11 @@ class LogWitness:
             self._judging.cancel()
             self._judging = None
 
+    @property
+    def phase_since_s(self) -> float | None:
+        """Since when the start is in its phase; None before the log has told one."""
+        return self._phase_since_s
+
     def durations(self) -> dict[Phase, float]:
         """Seconds that each phase took, the one that it is in included, up to now."""
         found = dict(self.phases)

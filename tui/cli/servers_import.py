@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 from pathlib import Path
 
 from backends.errors import UsageError
 from backends.servers.launchers.base import Run
 from backends.servers.profiles import resolve_profiles
-from backends.servers.report import profile_table
+from backends.servers.report import plain_name, profile_table
 from tui.cli.server_place import add_place, at_host, print_json, say
 
 
@@ -37,7 +36,7 @@ async def _import(arguments: argparse.Namespace) -> int:
     async with at_host(arguments, arguments.host) as place:
         server = await place.desk.adopt(arguments.pid)
         engine = place.desk.engine_of(server).id.value
-        name = arguments.name or _plain(server.profile)
+        name = arguments.name or plain_name(server.profile)
         table = dict(profile_table(name, place.session.name, engine, server))
         _say_what_is_hidden(server)
     text = tomli_w.dumps(table, multiline_strings=False)
@@ -76,7 +75,3 @@ def _append(path: Path, text: str) -> None:
             file.write(("\n" if old and not old.endswith("\n\n") else "") + text)
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"cannot add to {path}", str(error)) from None
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.@:-]+", "-", name).strip("-.") or "server"

@@ -1,0 +1,429 @@
+"""The servers of one host, kept current: configured ones, running ones, found ones.
+
+One watch a server that lives. It belongs to the roster, which cancels and awaits it; nothing on
+the host ends with it. Nobody is called back for a change of state: readers compare `version`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from backends.clock import SYSTEM_CLOCK, Clock
+from backends.errors import RoomError, UsageError
+from backends.model import LinkState
+from backends.servers.configuration import Comparison, compare, read_argv
+from backends.servers.desk import ServerDesk
+from backends.servers.engines import Phase
+from backends.servers.launchers.base import Run, StartFinding, StopResult, StopStep
+from backends.servers.lifecycle import ANSWERING, OVER, Assessment
+from backends.servers.precheck import GONE_AFTER_STOP
+from backends.servers.profiles import Profile
+from backends.servers.recognise import named_model, named_port
+from backends.servers.report import stop_lines
+from backends.servers.verdict import Verdict
+from backends.servers.view import Doing, PhaseTime, ServerView, phase_times
+from backends.servers.watch import ServerWatch
+from backends.storage.starts import Start, StartHistory
+
+LOOK_EVERY_S: Final = 10.0
+LINK_EVERY_S: Final = 0.5
+LAST_WORDS_S: Final = 1.5
+EARLIER: Final = 8
+
+Told = Callable[[ServerView], None]
+
+
+@dataclass(slots=True)
+class _Server:
+    key: str
+    name: str
+    profile: Profile | None = None
+    run: Run | None = None
+    watch: ServerWatch | None = None
+    task: asyncio.Task[None] | None = None
+    over: tuple[Assessment, Verdict] | None = None
+    """How it ended, once that is settled; its watch has ended then."""
+    doing: Doing | None = None
+    step: str = ""
+    left_over: tuple[str, ...] = ()
+    earlier: tuple[Start, ...] = ()
+    http_values: dict[str, str] = field(default_factory=dict)
+    compared: tuple[int, tuple[Comparison, ...]] = (-1, ())
+    error: str = ""
+
+
+class Roster:
+    """The servers of one host.
+
+    Args:
+        desk: What is done with them.
+        starts: Earlier starts; None where there are none.
+        became_ready: Told of a server that was seen to become ready.
+        failed: Told of one that was seen to end without having been asked to.
+
+    Attributes:
+        error: Why the host's servers can't be listed right now.
+        listed: Whether they have been, once.
+    """
+
+    def __init__(
+        self,
+        desk: ServerDesk,
+        starts: StartHistory | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        became_ready: Told = lambda view: None,
+        failed: Told = lambda view: None,
+    ) -> None:
+        self.desk = desk
+        self._starts = starts
+        self._clock = clock
+        self._became_ready = became_ready
+        self._failed = failed
+        self._changes = 0
+        self._poke = asyncio.Event()
+        self.error = ""
+        self.listed = False
+        self._servers = {
+            name: _Server(name, name, profile) for name, profile in desk.profiles.items()
+        }
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of any of them."""
+        watches = sum(s.watch.version for s in self._servers.values() if s.watch is not None)
+        return self._changes + watches
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is on its way that must not be let out of sight."""
+        return any(
+            s.doing is not None or (s.watch is not None and self._view(s).starts)
+            for s in self._servers.values()
+        )
+
+    def views(self) -> tuple[ServerView, ...]:
+        """All of them: configured ones in the order of the configuration, then the others."""
+        return tuple(self._view(server) for server in self._servers.values())
+
+    def view(self, key: str) -> ServerView | None:
+        """One of them, with its configuration."""
+        server = self._servers.get(key)
+        return None if server is None else self._view(server, whole=True)
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep it current until cancelled; every watch ends with it."""
+        try:
+            await self._read_history()
+            while True:
+                await self._linked()
+                try:
+                    await self._look()
+                    self.error = ""
+                except RoomError as error:
+                    self.error = str(error)
+                self._changed()
+                self._poke.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY_S):
+                        await self._poke.wait()
+        finally:
+            await self._end([s.task for s in self._servers.values() if s.task is not None])
+
+    async def _linked(self) -> None:
+        states = (LinkState.LIVE, LinkState.STALE)
+        while self.desk.host.snapshot.link.state not in states:  # noqa: ASYNC110 - a feed is polled
+            await asyncio.sleep(LINK_EVERY_S)
+
+    async def _read_history(self) -> None:
+        for server in self._servers.values():
+            await self._read_starts(server)
+
+    async def _read_starts(self, server: _Server) -> None:
+        if self._starts is not None and server.profile is not None:
+            host = self.desk.host.name
+            found = await asyncio.to_thread(self._starts.starts, host, server.name, EARLIER)
+            server.earlier = tuple(found)
+            self._changed()
+
+    async def _look(self) -> None:
+        runs = await self.desk.runs()
+        self.listed = True
+        present = set()
+        for run in runs:
+            key = run.run_id if run.adopted else run.profile
+            present.add(key)
+            server = self._servers.get(key)
+            if server is None:
+                server = self._servers[key] = _Server(key, run.profile)
+            if server.doing is not Doing.STARTING and self._is_newer(run, server.run):
+                await self._follow(server, run)
+        for key, server in list(self._servers.items()):
+            if key not in present and server.profile is None and self._is_ours(server):
+                await self._end([server.task] if server.task is not None else [])
+                del self._servers[key]
+
+    def _is_newer(self, run: Run, known: Run | None) -> bool:
+        """Whether it is another run, and not one from before: a start may have come between."""
+        if known is None or run.run_id == known.run_id:
+            return known is None
+        return (run.started_at or 0.0) >= (known.started_at or 0.0)
+
+    def _is_ours(self, found: _Server) -> bool:
+        """Whether what was found turned out to be a process of a server that was started here."""
+        pid = found.run.pid if found.run is not None else None
+        looks = (
+            other.watch.last_look
+            for other in self._servers.values()
+            if other is not found and other.watch is not None
+        )
+        return any(m.pid == pid for look in looks if look is not None for m in look.members)
+
+    async def _follow(self, server: _Server, run: Run) -> None:
+        """Watch another run of a server from now on."""
+        if server.task is not None:
+            await self._end([server.task])
+        server.run, server.over, server.error = run, None, ""
+        server.http_values, server.compared = {}, (-1, ())
+        server.task = asyncio.create_task(self._attend(server, run), name=f"server {server.name}")
+        self._changed()
+
+    async def _attend(self, server: _Server, run: Run) -> None:
+        """Watch a run to its end; write its start down; say what must not be missed."""
+        try:
+            async with await self.desk.watch(run, server.profile) as watch:
+                server.watch = watch
+                self._changed()
+                await watch.hear(8.0)
+                first = watch.assessment
+                starting = first.state not in ANSWERING and first.state not in OVER
+                found = await watch.until(lambda a: a.state in ANSWERING or a.state in OVER)
+                if found.state in ANSWERING:
+                    await self._came_up(server, watch, found, seen=starting)
+                    found = await watch.until(lambda a: a.state in OVER)
+                    await self._last_words(watch)
+                else:
+                    await self._last_words(watch)
+                    found = watch.assessment
+                    await self._write_down(server, watch, found)
+                server.over = (watch.assessment, watch.verdict)
+                if first.state not in OVER and self._view(server).failed:
+                    self._failed(self._view(server))
+        except RoomError as error:
+            server.error = str(error)
+        finally:
+            self._changed()
+
+    async def _came_up(
+        self, server: _Server, watch: ServerWatch, found: Assessment, *, seen: bool
+    ) -> None:
+        await self._write_down(server, watch, found)
+        if seen:
+            self._became_ready(self._view(server))
+        with contextlib.suppress(RoomError):
+            server.http_values = await self.desk.effective(watch)
+        server.compared = (-1, ())
+        self._changed()
+
+    async def _last_words(self, watch: ServerWatch) -> None:
+        """The end of the log comes a moment after the end of the process."""
+        with contextlib.suppress(TimeoutError):
+            await watch.until(lambda found: found.cause is not None, LAST_WORDS_S)
+
+    async def _write_down(self, server: _Server, watch: ServerWatch, found: Assessment) -> None:
+        try:
+            await self.desk.record(watch, found)
+            await self._read_starts(server)
+        except RoomError as error:  # a full disk here is no reason to lose sight of a server
+            server.error = str(error)
+
+    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- what is asked for -----------------------------------------------------------------------
+
+    async def check(self, key: str, *, before_stop: bool = False) -> list[StartFinding]:
+        """What stands in the way of a start, gravest first.
+
+        Args:
+            key: The server.
+            before_stop: Its run lives and will be stopped: only what would still be in the way
+                afterwards counts.
+        """
+        server, profile = self._startable(key)
+        with self._while(server, Doing.CHECKING):
+            found = await self.desk.check(profile)
+        if before_stop:
+            found = [finding for finding in found if finding.id not in GONE_AFTER_STOP]
+        return found
+
+    async def start(self, key: str) -> Run:
+        """Start it, and watch it from its first moment.
+
+        Raises:
+            RoomError: It can't be started, or somebody else did.
+        """
+        server, profile = self._startable(key)
+        with self._while(server, Doing.STARTING):
+            run = await self.desk.start(profile)
+            server.left_over = ()
+            await self._follow(server, run)
+        return run
+
+    async def stop(self, key: str) -> StopResult:
+        """Stop it, wholly; what remains is in the result and stays in sight.
+
+        Raises:
+            RoomError: The stop broke off, or somebody else is at it.
+        """
+        server = self._known(key)
+        run, watch = server.run, server.watch
+        if run is None:
+            raise UsageError(f"{server.name} does not run on {self.desk.host.name}")
+
+        def told(step: StopStep) -> None:
+            server.step = step.words + (f" ({step.left} processes)" if step.left else "")
+            self._changed()
+
+        with self._while(server, Doing.STOPPING):
+            if watch is not None:
+                watch.stop_asked()
+            try:
+                result = await self.desk.stop(run, told)
+            except RoomError:
+                if watch is not None:
+                    watch.stop_given_up()
+                raise
+            server.left_over = tuple(stop_lines(result))
+        self._poke.set()
+        return result
+
+    def keep(self, profile: Profile) -> None:
+        """Take a profile that has just been written."""
+        self.desk.profiles[profile.name] = profile
+        self._servers.setdefault(profile.name, _Server(profile.name, profile.name, profile))
+        self._changed()
+
+    def _known(self, key: str) -> _Server:
+        server = self._servers.get(key)
+        if server is None:
+            raise UsageError(f"no server {key!r} is known on {self.desk.host.name}")
+        if server.doing is not None:
+            raise UsageError(f"{server.name} is {server.doing.value} already")
+        return server
+
+    def _startable(self, key: str) -> tuple[_Server, Profile]:
+        server = self._known(key)
+        if server.profile is None:
+            raise UsageError(
+                f"{server.name} was found, not configured", hint="a writes a profile from it"
+            )
+        return server, server.profile
+
+    @contextlib.contextmanager
+    def _while(self, server: _Server, doing: Doing) -> Iterator[None]:
+        server.doing, server.step = doing, ""
+        self._changed()
+        try:
+            yield
+        finally:
+            server.doing, server.step = None, ""
+            self._changed()
+
+    def _changed(self) -> None:
+        self._changes += 1
+
+    # --- pictures --------------------------------------------------------------------------------
+
+    def _view(self, server: _Server, *, whole: bool = False) -> ServerView:
+        run, watch, profile = server.run, server.watch, server.profile
+        found: Assessment | None = None
+        verdict: Verdict | None = None
+        if server.over is not None:
+            found, verdict = server.over
+        elif watch is not None and watch.last_look is not None:
+            found, verdict = watch.assessment, watch.verdict
+        engine = self.desk.engine_of(run, profile) if run is not None else None
+        if engine is None and profile is not None:
+            engine = profile.engine
+        argv = run.argv if run is not None else profile.command if profile is not None else ()
+        port = run.port if run is not None else profile.port if profile is not None else None
+        if port is None and engine is not None:
+            port = named_port(engine, argv)
+        now_s = self._clock.monotonic_s()
+        silent = dict(watch.errors) if watch is not None and server.over is None else {}
+        if server.error:
+            silent["watch"] = server.error
+        alive = watch is not None and found is not None and found.state not in OVER
+        return ServerView(
+            key=server.key,
+            name=server.name,
+            host=self.desk.host.name,
+            engine=engine.id.value if engine is not None else "",
+            profile=profile,
+            run=run,
+            found=found,
+            verdict=verdict,
+            now_s=now_s,
+            up_s=self._age(run) if alive else None,
+            phases=self._phases(server, found),
+            members=watch.last_look.members if alive and watch and watch.last_look else (),
+            port=port,
+            model=named_model(engine, argv) if engine is not None else None,
+            doing=server.doing,
+            step=server.step,
+            left_over=server.left_over,
+            last_lines=watch.last_lines if watch is not None else (),
+            complaints=watch.complaints if watch is not None else (),
+            silent=silent,
+            earlier=server.earlier,
+            configuration=self._configuration(server) if whole else (),
+        )
+
+    def _age(self, run: Run | None) -> float | None:
+        if run is None or run.started_at is None:
+            return None
+        return max(0.0, self._clock.utc().timestamp() - run.started_at)
+
+    def _phases(self, server: _Server, found: Assessment | None) -> tuple[PhaseTime, ...]:
+        history: dict[Phase, list[float]] = {}
+        for start in server.earlier:
+            mine = server.run is not None and start.run_id == server.run.run_id
+            if start.outcome == "ready" and not mine:
+                for name, took_s in start.phases.items():
+                    if name in set(Phase):
+                        history.setdefault(Phase(name), []).append(took_s)
+        watch = server.watch
+        if watch is None or found is None or not watch.from_start:
+            now = found.phase if found is not None and self._is_starting(found) else None
+            since = watch.phase_since_s if watch is not None else None
+            took = self._clock.monotonic_s() - since if now is not None and since else None
+            return phase_times({}, history, now, took, found.progress if found else None)
+        now = found.phase if self._is_starting(found) else None
+        since = watch.phase_since_s
+        took = self._clock.monotonic_s() - since if since is not None else None
+        return phase_times(watch.phases, history, now, took, found.progress)
+
+    def _is_starting(self, found: Assessment) -> bool:
+        return not found.was_ready and found.state not in OVER
+
+    def _configuration(self, server: _Server) -> tuple[Comparison, ...]:
+        """Asked beside effective; made anew only where the log or an endpoint has said more."""
+        run, watch = server.run, server.watch
+        if run is None or watch is None:
+            return ()
+        values = {**watch.effective.merged, **server.http_values}
+        if server.compared[0] != len(values):
+            engine = watch.watched.engine
+            argv = run.argv or (server.profile.command if server.profile is not None else ())
+            rows = compare(engine, read_argv(engine, argv), values)
+            server.compared = (len(values), tuple(rows))
+        return server.compared[1]

@@ -1,0 +1,107 @@
+"""The keys of servers, for every screen that has one chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from textual.screen import Screen
+
+from backends.errors import RoomError
+from tui.intents import ImportServer, RestartServer, ServerIntent, StartServer, StopServer
+from tui.shell import Shell
+
+if TYPE_CHECKING:
+    from backends.servers.view import ServerView
+    from tui.app import RoomApp
+
+Test = Callable[["ServerView"], bool]
+POSSIBLE: dict[str, Test] = {
+    "server_start": lambda view: view.can_start,
+    "server_stop": lambda view: view.can_stop,
+    "server_restart": lambda view: view.can_restart,
+    "server_log": lambda view: view.run is not None and view.run.log is not None,
+    "server_bench": lambda view: view.port is not None,
+    "server_import": lambda view: view.profile is None and view.run is not None,
+}
+"""When the action of a method makes sense."""
+
+
+def look_at(shell: Shell) -> None:
+    """Have the servers of the host on screen watched."""
+    board, session = shell.servers, shell.session()
+    if board is not None and session is not None:
+        from backends.servers.host import Host
+
+        if isinstance(session, Host):
+            board.look_at(session)
+
+
+def possible(view: ServerView | None) -> tuple[str, ...]:
+    """Methods of the actions that make sense for a server now."""
+    if view is None:
+        return ()
+    return tuple(method for method, test in POSSIBLE.items() if test(view))
+
+
+class ServerKeys(Screen[None]):
+    """Mixed into a screen that knows which server is meant."""
+
+    shell: Shell
+
+    def chosen_server(self) -> ServerView | None:
+        """The server that the keys are for; None where it is not clear which."""
+        raise NotImplementedError
+
+    def no_server(self, method: str) -> None:
+        """A key was pressed, and it is not clear for which server."""
+
+    def _order(self, kind: type[ServerIntent], asked_by: str) -> None:
+        view = self.chosen_server()
+        if view is None:
+            self.no_server(asked_by)
+        else:
+            self.post_message(kind(view.host, asked_by, view.key))
+
+    def action_server_start(self) -> None:
+        """Start it, after a yes."""
+        self._order(StartServer, "servers.start")
+
+    def action_server_stop(self) -> None:
+        """Stop it, after a yes."""
+        self._order(StopServer, "servers.stop")
+
+    def action_server_restart(self) -> None:
+        """Stop it and start it again, after a yes."""
+        self._order(RestartServer, "servers.restart")
+
+    def action_server_import(self) -> None:
+        """Make a profile of what was found."""
+        self._order(ImportServer, "servers.import")
+
+    def action_server_log(self) -> None:
+        """Open its log."""
+        view = self.chosen_server()
+        if view is None:
+            self.no_server("servers.log")
+        elif view.run is not None and view.run.log is not None:
+            from screens.log import open_log
+
+            app: RoomApp = self.app  # type: ignore[assignment]
+            try:
+                open_log(self.app, self.shell, view.host, view.run.log.path, view.name)
+            except RoomError as error:
+                app.controller.show_error(error)
+
+    def action_server_bench(self) -> None:
+        """Measure it."""
+        from screens.bench import BenchScreen
+
+        view = self.chosen_server()
+        if view is not None:
+            screen = BenchScreen(self.shell)
+            if view.run is None or not view.run.adopted:
+                screen.server = view.name
+            else:
+                screen.server = str(view.port)
+            self.app.push_screen(screen)

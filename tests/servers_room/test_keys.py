@@ -1,0 +1,312 @@
+"""The keys of servers, in the room and on a server's own screen."""
+
+from __future__ import annotations
+
+import pytest
+from textual.pilot import Pilot
+
+from backends.errors import LinkError
+from backends.model import Severity
+from backends.servers.host import MemberFacts
+from backends.servers.launchers.base import StopResult
+from screens.bench import BenchScreen
+from screens.confirm import ConfirmScreen
+from screens.server import ServerScreen
+from tests.servers_room.still import (
+    StillBoard,
+    crashed_view,
+    finding,
+    found_view,
+    loading_view,
+    ready_view,
+    room,
+    view,
+)
+from tests.ui.fakes import drawn, make_hub, ready, screen_text
+from tui.app import RoomApp
+
+SMALL, LARGE = (80, 24), (200, 60)
+
+
+async def pressed(pilot: Pilot[int], *keys: str) -> str:
+    """Press keys one by one, each drawn; gives the text of the screen."""
+    for key in keys:
+        await pilot.press(key)
+        await settled(pilot)
+    return screen_text(pilot.app)
+
+
+def notes(app: RoomApp) -> str:
+    """What is said in passing."""
+    return "\n".join(f"{note.title}\n{note.message}" for note in app._notifications)
+
+
+async def settled(pilot: Pilot[int]) -> None:
+    """Let a worker reach its question: it does not end before that is answered."""
+    for _ in range(6):
+        await pilot.pause()
+    app = pilot.app
+    assert isinstance(app, RoomApp)
+    app.pump.draw(force=True)
+    await pilot.pause()
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+async def test_s_shows_what_will_run_and_starts_after_a_yes(size: tuple[int, int]) -> None:
+    board = StillBoard(view())
+    app = room(board)
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot)
+        text = await pressed(pilot, "s")
+        assert isinstance(app.screen, ConfirmScreen)
+        assert "Start glm on gpu01" in text
+        assert "Nothing is in the way" in text
+        assert "NCCL_P2P_DISABLE=1" in text
+        assert "sglang.launch_server" in text
+        assert "very-secret" not in text
+        assert board.still.asked == [("check", "glm")]
+        await pressed(pilot, "escape")
+        assert board.still.asked == [("check", "glm")]
+        await pressed(pilot, "s", "ctrl+y")
+        assert board.still.asked[-1] == ("start", "glm")
+
+
+async def test_what_is_in_the_way_is_shown_with_its_way_out_and_the_name_insists() -> None:
+    board = StillBoard(view())
+    board.still.findings = [finding()]
+    app = room(board)
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+        text = await pressed(pilot, "s")
+        assert "port 30000 is held by pid 77 of bob" in text
+        assert "-> stop that process yourself" in text
+        assert "Type glm and press Enter" in text
+        await pressed(pilot, "ctrl+y")
+        assert board.still.asked == [("check", "glm")]
+        await pressed(pilot, *"glm", "enter")
+        assert board.still.asked[-1] == ("start", "glm")
+
+
+async def test_a_warning_needs_no_more_than_a_yes() -> None:
+    board = StillBoard(view())
+    board.still.findings = [finding(Severity.WARNING)]
+    app = room(board)
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+        assert "Ctrl+Y does it" in await pressed(pilot, "s")
+        await pressed(pilot, "ctrl+y")
+        assert board.still.asked[-1] == ("start", "glm")
+
+
+async def test_x_names_whom_it_stops_and_stops_after_a_yes() -> None:
+    board = StillBoard(ready_view())
+    app = room(board)
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        text = await pressed(pilot, "x")
+        assert "SIGTERM to pid 4242" in text
+        assert "sglang::scheduler_TP0" in text
+        await pressed(pilot, "ctrl+y")
+        assert board.still.asked == [("stop", "glm")]
+        assert "nothing of it is left" in notes(app)
+
+
+async def test_what_a_stop_leaves_behind_is_named() -> None:
+    board = StillBoard(ready_view())
+    board.still.result = StopResult(left=(MemberFacts(4301, 1, "sglang::scheduler_TP1"),))
+    app = room(board)
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        await pressed(pilot, "x", "ctrl+y")
+        text = notes(app)
+        assert "not wholly stopped" in text
+        assert "pid 4301 is still there" in text
+
+
+async def test_restart_checks_before_it_stops_and_again_before_it_starts() -> None:
+    board = StillBoard(ready_view())
+    app = room(board)
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        assert "Restart glm on gpu01" in await pressed(pilot, "R")
+        await pressed(pilot, "ctrl+y")
+        assert [what for what, _ in board.still.asked] == ["check again", "stop", "check", "start"]
+
+
+async def test_a_failure_is_shown() -> None:
+    board = StillBoard(view())
+    board.still.fail_with = LinkError("There is no link to gpu01", "no answer to keepalives")
+    app = room(board)
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        await pressed(pilot, "s", "ctrl+y")
+        text = notes(app)
+        assert "There is no link to gpu01" in text
+        assert "no answer to keepalives" in text
+
+
+async def test_a_production_host_wants_its_name_and_is_first_unlocked() -> None:
+    hub = make_hub(hosts=1)
+    session = hub.host("gpu01")
+    session.config = type(session.config)(name="gpu01", production=True)
+    session.read_only = True
+    board = StillBoard(view())
+    app = room(board, hub)
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        assert "s start" not in screen_text(app)
+        await pressed(pilot, "s")
+        assert board.still.asked == []
+        session.read_only = False
+        session.put()
+        text = await pressed(pilot, "s")
+        assert "gpu01 is a production host" in text
+        assert "Type gpu01 and press Enter" in text
+        await pressed(pilot, *"glm", "enter", "ctrl+y")
+        assert board.still.asked == [("check", "glm")]
+        await pressed(pilot, *"gpu01", "enter")
+        assert board.still.asked[-1] == ("start", "glm")
+
+
+async def test_read_only_hides_what_changes_and_leaves_the_log() -> None:
+    board = StillBoard(ready_view())
+    app = room(board, read_only=True)
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        app.shell.session().read_only = True  # type: ignore[union-attr, misc]
+        text = await pressed(pilot, "2")
+        assert "x stop" not in text
+        assert "R restart" not in text
+        assert "l log" in text
+        text = await pressed(pilot, "enter", "x", "R")
+        assert isinstance(app.screen, ServerScreen)
+        assert "x stop" not in text
+        assert board.still.asked == []
+
+
+async def test_with_several_servers_one_is_chosen_first() -> None:
+    board = StillBoard(ready_view(), view("qwen"), found_view())
+    app = room(board)
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        await pressed(pilot, "s")
+        assert "choose a server, then press s" in notes(app)
+        assert app.screen.focused is not None
+        assert app.screen.focused.id == "pane-server"
+        await pressed(pilot, "j", "s", "ctrl+y")
+        assert board.still.asked == [("check", "qwen"), ("start", "qwen")]
+        text = await pressed(pilot, "j", "x")
+        assert "gpuroom did not start it" in text
+
+
+async def test_only_keys_that_make_sense_are_offered() -> None:
+    board = StillBoard(view())
+    app = room(board)
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        footer = (await pressed(pilot, "2")).splitlines()[-1]
+        assert "s start" in footer
+        assert "x stop" not in footer
+        board.put(loading_view())
+        await settled(pilot)
+        footer = screen_text(app).splitlines()[-1]
+        assert "s start" not in footer
+        assert "x stop" in footer
+        assert "l log" in footer
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+async def test_the_pane_says_how_far_and_how_long(size: tuple[int, int]) -> None:
+    board = StillBoard(loading_view())
+    app = room(board)
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot)
+        text = screen_text(app)
+        for expected in ("loading", "37%", "about 5m 12s left"):
+            assert expected in text, expected
+        board.put(ready_view())
+        await drawn(pilot)
+        text = screen_text(app)
+        for expected in ("ready", "5h 12m", "1 slow"):
+            assert expected in text, expected
+        board.put(crashed_view())
+        await drawn(pilot)
+        assert "out of GPU memory while capturing graphs" in screen_text(app)
+
+
+async def test_the_pane_says_why_nothing_can_be_listed() -> None:
+    app = room(StillBoard(trouble="looking for servers needs python3 on gpu01"))
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+        assert "needs python3 on gpu01" in screen_text(app)
+
+
+async def opened(pilot: Pilot[int]) -> str:
+    return await pressed(pilot, "2", "enter")
+
+
+async def test_the_screen_has_witnesses_phases_warnings_and_what_nobody_asked_for() -> None:
+    board = StillBoard(ready_view())
+    app = room(board)
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        text = await opened(pilot)
+        assert isinstance(app.screen, ServerScreen)
+        for expected in (
+            "all witnesses agree", "/health 200", "30000: ours pid 4242", "ready (line 812)",
+            "40s ago", "loading weights", "2m 01s", "several times slower", "(8 times)",
+            "started by anna from jumpbox", "sglang::scheduler_TP7", "mem_fraction_static",
+            "0.9 → 0.85", "nobody asked for it", "ep_size", "earlier starts", "cuda-oom", "7m 16s",
+        ):  # fmt: skip
+            assert expected in text, expected
+        assert "tp_size" not in text
+        text = await pressed(pilot, "e")
+        assert "asked, and taken" in text
+        assert "tp_size" in text
+        text = await pressed(pilot, "escape")
+        assert isinstance(app.screen, ServerScreen)
+        await pressed(pilot, "escape")
+        assert not isinstance(app.screen, ServerScreen)
+
+
+async def test_a_crash_shows_cause_evidence_and_what_to_try_in_80x24() -> None:
+    app = room(StillBoard(crashed_view()))
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+        text = await opened(pilot)
+        for expected in (
+            "crashed", "out of GPU memory while capturing graphs", "line 1204",
+            "torch.OutOfMemoryError", "try: lower --mem-fraction-static", "ended by signal 9",
+        ):  # fmt: skip
+            assert expected in text, expected
+        assert "more lines below" in text
+        text = await pressed(pilot, "G")
+        assert "earlier starts" in text
+        assert "more lines below" not in text
+        assert "what failed" in await pressed(pilot, "g")
+
+
+async def test_keys_of_the_screen_start_measure_and_make_a_profile() -> None:
+    board = StillBoard(found_view())
+    app = room(board)
+    copied: list[str] = []
+    app.copy_to_clipboard = copied.append  # type: ignore[method-assign]
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        text = await opened(pilot)
+        assert "found" in text
+        text = await pressed(pilot, "a")
+        assert "[[servers]]" in text
+        await pressed(pilot, "ctrl+y")
+        assert 'name = "Qwen3-8B"' in copied[0]
+        await pressed(pilot, "b")
+        assert isinstance(app.screen, BenchScreen)
+        assert app.screen.server == "8080"
+
+
+async def test_another_host_shows_its_own_server_or_says_that_it_has_none() -> None:
+    app = room(StillBoard(ready_view()), make_hub(hosts=2))
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+        await opened(pilot)
+        assert "no such server" in await pressed(pilot, "right_square_bracket")

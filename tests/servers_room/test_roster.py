@@ -1,0 +1,195 @@
+"""What the room knows of the servers of a real host, while they start, serve, stop and die."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from backends.errors import UsageError
+from backends.servers.desk import ServerDesk
+from backends.servers.roster import Roster
+from backends.servers.view import ServerView, most_notable
+from backends.storage.database import Database
+from backends.storage.starts import SERVER_TABLES, StartHistory
+from tests.servers_live.rooms import DEADLINE_S, QUICK, desk_of, profile_of, quick_profile
+from tests.sshd import free_port
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+class Told:
+    """What the roster said that must not be missed."""
+
+    def __init__(self) -> None:
+        self.ready: list[str] = []
+        self.failed: list[str] = []
+
+
+@contextlib.asynccontextmanager
+async def roster_of(
+    desk: ServerDesk, starts: StartHistory | None = None, told: Told | None = None
+) -> AsyncIterator[Roster]:
+    told = told or Told()
+    roster = Roster(
+        desk, starts,
+        became_ready=lambda view: told.ready.append(view.name),
+        failed=lambda view: told.failed.append(view.name),
+    )  # fmt: skip
+    task = asyncio.create_task(roster.run())
+    try:
+        await until(lambda: roster.listed)
+        yield roster
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(test: Callable[[], object]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not test():  # noqa: ASYNC110 - the roster is polled, as by the screen
+            await asyncio.sleep(0.05)
+
+
+def seen(roster: Roster, key: str) -> ServerView:
+    view = roster.view(key)
+    assert view is not None
+    return view
+
+
+async def test_a_start_is_seen_through_written_down_and_stopped(tmp_path: Path) -> None:
+    profile = quick_profile("quick", "--delay", "0.5")
+    told = Told()
+    starts = StartHistory(Database(tmp_path / "history.db", [SERVER_TABLES]))
+    with contextlib.closing(starts):
+        async with desk_of(profile, starts=starts) as desk, roster_of(desk, starts, told) as roster:
+            assert seen(roster, "quick").word == "stopped"
+            assert seen(roster, "quick").can_start
+            assert not await roster.check("quick")
+            before = roster.version
+            await roster.start("quick")
+            assert roster.version > before
+            assert not seen(roster, "quick").can_start
+            await until(lambda: seen(roster, "quick").answers)
+            view = seen(roster, "quick")
+            assert view.can_stop
+            assert view.members
+            assert view.up_s is not None
+            assert told.ready == ["quick"]
+            await until(lambda: seen(roster, "quick").earlier)
+            assert seen(roster, "quick").earlier[0].outcome == "ready"
+            result = await roster.stop("quick")
+            assert result.complete
+            await until(lambda: seen(roster, "quick").word == "stopped")
+            assert seen(roster, "quick").can_start
+        assert told.failed == []
+
+
+async def test_a_kill_from_outside_is_a_crash_that_is_told_once() -> None:
+    profile = quick_profile("quick")
+    told = Told()
+    async with desk_of(profile) as desk, roster_of(desk, told=told) as roster:
+        run = await roster.start("quick")
+        await until(lambda: seen(roster, "quick").answers)
+        assert run.pid is not None
+        os.kill(run.pid, signal.SIGKILL)
+        await until(lambda: told.failed)
+        view = seen(roster, "quick")
+        assert view.word == "crashed"
+        assert view.failed
+        assert view.can_start
+        again = await roster.start("quick")
+        await until(lambda: seen(roster, "quick").answers)
+        assert seen(roster, "quick").run == again
+        await roster.stop("quick")
+        assert told.failed == ["quick"]
+
+
+async def test_what_ran_before_is_found_again_and_nobody_ends_it() -> None:
+    profile = quick_profile("quick")
+    async with desk_of(profile) as desk:
+        async with roster_of(desk) as roster:
+            run = await roster.start("quick")
+            await until(lambda: seen(roster, "quick").answers)
+        async with roster_of(desk) as roster:
+            await until(lambda: seen(roster, "quick").answers)
+            assert seen(roster, "quick").run == run
+            await roster.stop("quick")
+
+
+async def test_a_stranger_is_found_and_stopped_but_not_started(tmp_path: Path) -> None:
+    program = tmp_path / "llama-server"
+    program.write_text(Path(QUICK).read_text())
+    port = free_port()
+    with subprocess.Popen([sys.executable, str(program), "--port", str(port)]) as child:
+        try:
+            async with desk_of() as desk:
+                async with asyncio.timeout(DEADLINE_S):
+                    while child.pid not in {run.pid for run in await desk.strangers()}:  # noqa: ASYNC110
+                        await asyncio.sleep(0.05)
+                async with roster_of(desk) as roster:
+                    key = next(v.key for v in roster.views() if v.run and v.run.pid == child.pid)
+                    await until(lambda: seen(roster, key).found)
+                    view = seen(roster, key)
+                    assert (view.engine, view.port) == ("llamacpp", port)
+                    assert view.profile is None
+                    assert not view.can_start
+                    assert view.can_stop
+                    with pytest.raises(UsageError, match="found, not configured"):
+                        await roster.start(key)
+                    await roster.stop(key)
+                    assert child.wait(10) is not None
+                    await until(lambda: not seen(roster, key).lives)
+        finally:
+            child.kill()
+
+
+async def test_one_thing_at_a_time() -> None:
+    profile = quick_profile("quick", "--deaf", stop_grace_s=1.0)
+    async with desk_of(profile) as desk, roster_of(desk) as roster:
+        await roster.start("quick")
+        await until(lambda: seen(roster, "quick").answers)
+        stopping = asyncio.create_task(roster.stop("quick"))
+        await until(lambda: seen(roster, "quick").word == "stopping")
+        with pytest.raises(UsageError, match="stopping already"):
+            await roster.stop("quick")
+        await stopping
+        with pytest.raises(UsageError, match="no server 'other'"):
+            await roster.start("other")
+
+
+def view(name: str, **changes: object) -> ServerView:
+    return ServerView(name, name, "gpu01", "sglang", **changes)  # type: ignore[arg-type]
+
+
+def test_where_there_is_room_for_one_the_most_notable_is_shown() -> None:
+    from backends.servers.lifecycle import Assessment, State
+    from backends.servers.view import Doing
+
+    def in_state(name: str, state: State) -> ServerView:
+        return view(name, profile=profile_of(name), found=Assessment(name, state, "", 0.0))
+
+    stopped, ready = in_state("a", State.STOPPED), in_state("b", State.READY)
+    loading, crashed = in_state("c", State.LOADING), in_state("d", State.CRASHED)
+    never = view("e", profile=profile_of("e"))
+    assert most_notable([]) is None
+    assert most_notable([never, stopped]) is stopped
+    assert most_notable([never, stopped, ready]) is ready
+    assert most_notable([ready, loading, stopped]) is loading
+    assert most_notable([ready, crashed, loading]) is crashed
+    old = view("x", found=Assessment("x", State.CRASHED, "", 0.0))
+    assert most_notable([old, ready]) is ready
+    busy = view("f", doing=Doing.STARTING)
+    assert most_notable([crashed, busy]) is busy

@@ -1,0 +1,241 @@
+"""What an operator has done to servers: checked, shown exactly as it will run, then carried out.
+
+Runs in workers of the controller, which shows every failure. What is started outlives gpuroom.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from textual.app import App
+
+from backends.errors import ReadOnlyError, RoomError, UsageError
+from tui.intents import ImportServer, RestartServer, ServerIntent, StartServer, StopServer
+from tui.shell import Shell
+
+if TYPE_CHECKING:
+    from backends.servers.launchers.base import StartFinding
+    from backends.servers.profiles import Profile
+    from backends.servers.roster import Roster
+    from backends.servers.view import ServerView
+
+MOST_LINES = 12
+MOST_CHARS = 1200
+
+
+class ServerOrders:
+    """Carries out what screens ask of servers."""
+
+    def __init__(self, app: App[int], shell: Shell) -> None:
+        self._app = app
+        self._shell = shell
+
+    async def carry_out(self, intent: ServerIntent) -> None:
+        """Do it.
+
+        Raises:
+            RoomError: It can't be done.
+        """
+        roster = self._roster(intent.host)
+        view = roster.view(intent.server)
+        if view is None:
+            raise UsageError(f"no such server on {intent.host} any more")
+        match intent:
+            case StartServer():
+                await self._start(roster, view)
+            case StopServer():
+                await self._stop(roster, view)
+            case RestartServer():
+                await self._restart(roster, view)
+            case ImportServer():
+                await self._import(roster, view)
+            case _:
+                raise TypeError(f"nobody carries out {type(intent).__name__}")
+
+    def _roster(self, host: str) -> Roster:
+        board = self._shell.servers
+        if board is None:
+            raise RoomError(f"{host} is not there yet", hint="wait until it is connected")
+        return board.roster(host)
+
+    async def _start(self, roster: Roster, view: ServerView) -> None:
+        profile = self._startable(view)
+        findings = await roster.check(view.key)
+        yes = await self._confirm(
+            view.host,
+            f"Start {view.name} on {view.host}",
+            finding_words(findings),
+            start_lines(profile),
+            insist=view.name if blocked(findings) else "",
+        )
+        if yes:
+            await roster.start(view.key)
+
+    async def _stop(self, roster: Roster, view: ServerView) -> None:
+        self._check_allowed(view.host)
+        grace_s = view.profile.stop_grace_s if view.profile is not None else None
+        text = "" if view.profile is not None else "gpuroom did not start it."
+        title = f"Stop {view.name} on {view.host}"
+        if await self._confirm(view.host, title, text, stop_lines(view, grace_s)):
+            await self._stopped(roster, view)
+
+    async def _restart(self, roster: Roster, view: ServerView) -> None:
+        profile = self._startable(view)
+        # A server that runs is not given up for one that can't be started.
+        findings = await roster.check(view.key, before_stop=True)
+        yes = await self._confirm(
+            view.host,
+            f"Restart {view.name} on {view.host}",
+            finding_words(findings),
+            [*stop_lines(view, profile.stop_grace_s), "then, once nothing of it is left:",
+             *start_lines(profile)],
+            insist=view.name if blocked(findings) else "",
+        )  # fmt: skip
+        if not yes:
+            return
+        if not await self._stopped(roster, view):
+            return
+        findings = await roster.check(view.key)
+        if blocked(findings):
+            raise RoomError(f"{view.name} was not started again", finding_words(findings))
+        await roster.start(view.key)
+
+    async def _stopped(self, roster: Roster, view: ServerView) -> bool:
+        from backends.servers.report import stop_lines as left_lines
+
+        result = await roster.stop(view.key)
+        if not result.complete:
+            lines = "\n".join(left_lines(result))
+            raise RoomError(f"{view.name} is not wholly stopped", lines, "what remains is named")
+        self._app.notify(
+            "nothing of it is left", title=f"{view.name} is stopped", timeout=4, markup=False
+        )
+        return True
+
+    async def _import(self, roster: Roster, view: ServerView) -> None:
+        import tomli_w
+
+        from backends.paths import config_file
+        from backends.servers.report import plain_name, profile_table
+
+        if view.run is None:
+            raise UsageError(f"{view.name} does not run on {view.host}")
+        table = dict(profile_table(plain_name(view.name), view.host, view.engine, view.run))
+        text = tomli_w.dumps(table, multiline_strings=False)
+        yes = await self._ask(
+            f"Profile of {view.name}",
+            f"Copy it to the clipboard, and put it into {config_file()}. Secrets are not in it: "
+            "fill in what says ***.",
+            text.strip().splitlines(),
+            "",
+        )
+        if yes:
+            self._app.copy_to_clipboard(text)
+            self._app.notify("in the clipboard", title=f"profile of {view.name}", timeout=4)
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def _startable(self, view: ServerView) -> Profile:
+        self._check_allowed(view.host)
+        if view.profile is None:
+            raise UsageError(
+                f"{view.name} was found, not configured", hint="a makes a profile of it"
+            )
+        return view.profile
+
+    def _check_allowed(self, host: str) -> None:
+        if self._shell.host_read_only(host):
+            raise ReadOnlyError(
+                f"{host} is read-only", "nothing was done", "Unlock the host first."
+            )
+
+    async def _confirm(
+        self, host: str, title: str, text: str, runs: Sequence[str], *, insist: str = ""
+    ) -> bool:
+        """Ask; on a production host, and where the check found something grave, for a name."""
+        production = self._shell.host_config(host).production
+        if production:
+            text = f"{host} is a production host.\n{text}".strip()
+        return await self._ask(title, text, runs, host if production else insist)
+
+    async def _ask(self, title: str, text: str, runs: Sequence[str], type_this: str) -> bool:
+        from screens.confirm import ConfirmScreen
+
+        dialog = ConfirmScreen(
+            self._shell.look, title=title, text=text, runs=_cut(runs), type_this=type_this
+        )
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def answered(yes: bool | None) -> None:
+            if not answer.done():
+                answer.set_result(bool(yes))
+
+        await self._app.push_screen(dialog, answered)
+        return await answer
+
+
+def blocked(findings: Sequence[StartFinding]) -> bool:
+    """Whether a start would fail, as far as one can see."""
+    return any(finding.severity.value == "critical" for finding in findings)
+
+
+def finding_words(findings: Sequence[StartFinding]) -> str:
+    """What is in the way, each with its way out."""
+    if not findings:
+        return "Nothing is in the way: port, GPUs, program, model and disk were looked at."
+    lines = []
+    for finding in findings[:MOST_LINES]:
+        lines.append(f"{finding.severity.value}: {finding.title}")
+        if finding.way_out:
+            lines.append(f"  -> {finding.way_out}")
+    if len(findings) > MOST_LINES:
+        lines.append(f"and {len(findings) - MOST_LINES} more")
+    return "\n".join(lines)
+
+
+def start_lines(profile: Profile) -> list[str]:
+    """Exactly what will run, and how; secrets masked."""
+    from backends.agent.remote import mask
+
+    lines = [f"{name}={value}" for name, value in mask.environment(dict(profile.env)).items()]
+    if profile.cwd:
+        lines.append(f"in {profile.cwd}")
+    lines.append(shlex.join(mask.argv(list(profile.command)))[:MOST_CHARS])
+    lines.append(_by_words(profile))
+    return lines
+
+
+def _by_words(profile: Profile) -> str:
+    unit = f" {profile.unit}" if profile.unit else ""
+    if profile.launcher == "process":
+        return "detached, in a session of its own; it outlives gpuroom"
+    if profile.launcher == "systemd":
+        return f"by systemd, as unit{unit}" if unit else "by systemd-run, as a unit of its own"
+    return f"by {profile.launcher}, as container{unit or ' ' + profile.name}"
+
+
+def stop_lines(view: ServerView, grace_s: float | None) -> list[str]:
+    """What a stop does, and to whom."""
+    run = view.run
+    launcher = run.launcher if run is not None else "process"
+    grace = f"{grace_s:g} s" if grace_s is not None else "the engine's time"
+    if launcher == "systemd":
+        first = f"systemctl stop {run.place if run is not None else ''}".strip()
+    elif launcher in ("docker", "podman"):
+        first = f"{launcher} stop {run.place if run is not None else ''}".strip()
+    else:
+        pid = run.pid if run is not None else None
+        first = f"SIGTERM to pid {pid}, {grace} to end by itself"
+    lines = [first, "then SIGTERM and SIGKILL to all of it that is left:"]
+    members = [f"  pid {m.pid} {m.command}" for m in view.members]
+    return [*lines, *[line[:150] for line in members[:6]],
+            *([f"  and {len(members) - 6} more"] if len(members) > 6 else [])]  # fmt: skip
+
+
+def _cut(lines: Sequence[str]) -> list[str]:
+    if len(lines) <= MOST_LINES * 2:
+        return list(lines)
+    return [*lines[: MOST_LINES * 2], f"... and {len(lines) - MOST_LINES * 2} more lines"]

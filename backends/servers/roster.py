@@ -373,7 +373,7 @@ class Roster:
             found=found,
             verdict=verdict,
             now_s=now_s,
-            up_s=self._age(run) if alive else None,
+            up_s=watch.age_s if alive and watch is not None else None,
             phases=self._phases(server, found),
             members=watch.last_look.members if alive and watch and watch.last_look else (),
             port=port,
@@ -387,11 +387,6 @@ class Roster:
             earlier=server.earlier,
             configuration=self._configuration(server) if whole else (),
         )
-
-    def _age(self, run: Run | None) -> float | None:
-        if run is None or run.started_at is None:
-            return None
-        return max(0.0, self._clock.utc().timestamp() - run.started_at)
 
     def _phases(self, server: _Server, found: Assessment | None) -> tuple[PhaseTime, ...]:
         history: dict[Phase, list[float]] = {}

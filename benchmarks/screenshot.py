@@ -17,40 +17,9 @@ from backends.config import Config, HostConfig
 from backends.telemetry.history import Window
 from tui.app import RoomApp
 from tui.hub_maker import HubFromConfig
+from tui.picture import neater
 from tui.shell import Shell
 from tui.themes import make_look
-
-CELL = 12.2
-"""Width of a cell in Rich's SVG."""
-
-
-def neater(svg: str) -> str:
-    """Spaces at the start of a text become an offset: not every viewer keeps them."""
-
-    def move(match: re.Match[str]) -> str:
-        attributes, text = match[1], match[2]
-        stripped = text
-        while stripped.startswith("&#160;"):
-            stripped = stripped.removeprefix("&#160;")
-        count = (len(text) - len(stripped)) // len("&#160;")
-        if not count or not stripped:
-            return match[0]
-
-        def shift(name: str, by: float, attributes: str) -> str:
-            return re.sub(
-                rf'\b{name}="([\d.]+)"',
-                lambda m: f'{name}="{round(float(m[1]) + by, 1)}"',
-                attributes,
-                count=1,
-            )
-
-        attributes = shift("x", CELL * count, attributes)
-        attributes = shift("textLength", -CELL * count, attributes)
-        return f"<text{attributes}>{stripped}</text>"
-
-    svg = re.sub(r"<text([^>]*)>([^<]*)</text>", move, svg)
-    # One name a picture: the same screen gives the same file.
-    return re.sub(r"terminal-\d+-", "terminal-", svg)
 
 
 async def picture(scenario: str, seconds: float, size: tuple[int, int]) -> str:
@@ -63,7 +32,9 @@ async def picture(scenario: str, seconds: float, size: tuple[int, int]) -> str:
         await pilot.pause(seconds)
         app.pump.draw(force=True)
         await pilot.pause()
-        return neater(app.export_screenshot(title="gpuroom gpu01"))
+        svg = neater(app.export_screenshot(title="gpuroom gpu01"))
+        # One name a picture: the same screen gives the same file.
+        return re.sub(r"terminal-\d+-", "terminal-", svg)
 
 
 def main() -> int:

@@ -57,11 +57,13 @@ class FilteringScreen(HubScreen):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while typing."""
-        self._filter(event.value)
+        if event.input is self._box:
+            self._filter(event.value)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Keep the filter, close the input."""
-        self._close_filter()
+        if event.input is self._box:
+            self._close_filter()
 
     def _filter(self, text: str) -> None:
         self.filter_text = text.strip()

@@ -233,6 +233,12 @@ class RoomApp(App[int]):
 
         self._show(JournalScreen)
 
+    def action_runs(self) -> None:
+        """Show benchmark runs of the past."""
+        from screens.history import HistoryScreen
+
+        self._show(HistoryScreen)
+
     def action_fleet(self) -> None:
         """Show all hosts."""
         from screens.fleet import FleetScreen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from backends.bench.compare import Comparison, compare, equal_conditions
@@ -72,18 +72,22 @@ def open_runs(history: History, run_ids: Sequence[str]) -> Opened:
         RunNotFound: One is not there any more.
         StorageError: One cannot be read.
     """
-    runs = tuple(history.load(run_id) for run_id in run_ids)
+    rows = [history.row(run_id) for run_id in run_ids]
+    return replace(
+        beside(history, [history.load(run_id) for run_id in run_ids]),
+        notes=tuple(tuple(history.notes(run_id)) for run_id in run_ids),
+        tags=tuple(row.tags for row in rows),
+        pinned=frozenset(row.run_id for row in rows if row.baseline),
+    )
+
+
+def beside(history: History, runs: Sequence[RunResult]) -> Opened:
+    """Runs that need not be in the history, such as those of a file."""
     reference = runs[0] if len(runs) > 1 else baseline_for(history, runs[0])
     others = [run for run in runs if reference is None or run.run_id != reference.run_id]
-    rows = [history.row(run_id) for run_id in run_ids]
-    return Opened(
-        runs,
-        reference,
-        tuple(_compared(history, reference, others)) if reference is not None else (),
-        tuple(tuple(history.notes(run_id)) for run_id in run_ids),
-        tuple(row.tags for row in rows),
-        frozenset(row.run_id for row in rows if row.baseline),
-    )
+    none: tuple[tuple[Note, ...], ...] = ((),) * len(runs)
+    compared = tuple(_compared(history, reference, others)) if reference is not None else ()
+    return Opened(tuple(runs), reference, compared, none, ((),) * len(runs), frozenset())
 
 
 def _compared(

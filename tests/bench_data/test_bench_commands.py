@@ -204,6 +204,22 @@ def test_export(capsys: Capture, tmp_path: Path) -> None:
     assert "one run at a time" in call(capsys, "export", "last", "last~1", status=2)
 
 
+def test_a_picture_of_the_result_without_a_terminal(capsys: Capture, tmp_path: Path) -> None:
+    import xml.etree.ElementTree as ET
+
+    call(capsys, "baseline", "last~2")
+    picture = call(capsys, "export", "last", "--svg")
+    texts = " ".join(ET.fromstring(picture).itertext()).replace("\xa0", " ")
+    for expected in ("SLOWER", "64 streams", "throughput", "latency", "the baseline of"):
+        assert expected in texts, expected
+    several = call(capsys, "export", "last~2", "last~1", "last", "--format", "svg", "--light")
+    texts = " ".join(ET.fromstring(several).itertext()).replace("\xa0", " ")
+    assert texts.count("the reference") >= 3
+    path = tmp_path / "vllm.json"
+    path.write_text(json.dumps(other_tools.vllm_detailed()))
+    assert "by&#160;vllm" in call(capsys, "export", str(path), "--svg")
+
+
 def test_formulas_and_markup_of_strangers_stay_text(capsys: Capture, own_home: Path) -> None:
     target = msgspec.structs.replace(run(4).target, model="=HYPERLINK(1)", engine="<b>|x")
     findings = (Finding(key="x", severity=Severity.WARNING, text="a | b"),)

@@ -1,4 +1,4 @@
-"""`gpuroom bench export RUN`: a run for other programs: JSON, CSV, Markdown, its samples."""
+"""`gpuroom bench export RUN`: a run for others: JSON, CSV, Markdown, a picture, its samples."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tui.cli.bench_history import NAMES, find_run, open_history
+
+if TYPE_CHECKING:
+    from backends.bench.against import Opened
+    from backends.storage.history import History
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,11 +24,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=("json", "csv", "markdown", "samples"),
+        choices=("json", "csv", "markdown", "svg", "samples"),
         default="json",
-        help="json: the document; csv: a line a step; markdown; samples: a JSON line a request",
+        help="json: the document; csv: a line a step; markdown; svg: a picture of the result "
+        "screen, several runs compared; samples: a JSON line a request",
     )
+    parser.add_argument(
+        "--svg", action="store_const", const="svg", dest="format", help="short for --format svg"
+    )
+    parser.add_argument("--light", action="store_true", help="the picture on white")
     parser.add_argument("--output", type=Path, metavar="FILE", help="instead of stdout")
+
+
+def _opened(history: History, names: list[str]) -> Opened:
+    """Runs of the history beside their baseline; files beside each other."""
+    from backends.bench.against import beside, open_runs
+    from backends.storage.history import RunNotFound
+
+    try:
+        return open_runs(history, [history.resolve(name) for name in names])
+    except RunNotFound:
+        return beside(history, [find_run(history, name) for name in names])
+
+
+def _theme(light: bool) -> str:
+    return "light" if light else "dark"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -49,6 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
             if not path.exists():
                 raise UsageError("The run has no samples here", str(path))
             data = b"".join(line + b"\n" for line in read_lines(path))
+        elif arguments.format == "svg":
+            from screens.result_files import svg
+
+            data = svg(_opened(history, arguments.names), _theme(arguments.light)).encode()
         else:
             runs = [find_run(history, name) for name in arguments.names]
             if arguments.format == "json":

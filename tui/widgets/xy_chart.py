@@ -14,7 +14,7 @@ from typing import Final
 from tui.glyphs import Glyphs
 from tui.rows import Line, Row, text_row
 
-LABEL_CELLS: Final = 7
+LABEL_CELLS: Final = 8
 _DOTS: Final = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """Bits of a braille cell: column, then row from the top."""
 _BRAILLE: Final = 0x2800

@@ -1,0 +1,221 @@
+"""Benchmark runs of the past under keys: search, tags, notes, baselines, marks, comparison."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from backends.storage.history import History
+from screens.compare import CompareScreen
+from screens.history import HistoryScreen, query_of
+from screens.result import ResultScreen
+from tests.bench_screens.made_up import fill
+from tests.ui.fakes import drawn, make_app, make_hub, ready, screen_text
+
+SIZES = [(80, 24), (200, 60)]
+each_size = pytest.mark.parametrize("size", SIZES)
+
+
+async def press(pilot: Pilot[int], *keys: str) -> str:
+    """Press keys, wait for what they ask of the history, draw; the screen's text."""
+    for key in keys:
+        await pilot.press(key)
+        await drawn(pilot)
+    await drawn(pilot)
+    return screen_text(pilot.app)
+
+
+@each_size
+async def test_h_lists_runs_with_their_figures_and_remarks(size: tuple[int, int]) -> None:
+    fill()
+    app = make_app(make_hub())
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot)
+        text = await press(pilot, "h")
+        assert isinstance(app.screen, HistoryScreen)
+        for expected in ("output/s", "in+out/s", "BASELINE", "#tuned", "#cold", "1 note", "4 runs"):
+            assert expected in text, expected
+        assert "the governor was powersave" in await press(pilot, "j")
+
+
+async def test_an_empty_history_says_how_to_fill_it() -> None:
+    app = make_app(make_hub())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        assert "no runs yet: b measures" in await press(pilot, "h")
+        await press(pilot, "enter", "space", "C", "T", "N", "B")
+        assert isinstance(app.screen, HistoryScreen)
+
+
+async def test_it_is_reached_from_the_benchmark_and_from_the_palette() -> None:
+    fill()
+    app = make_app(make_hub())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await press(pilot, "b", "h")
+        assert isinstance(app.screen, HistoryScreen)
+        await press(pilot, "escape", "escape", "colon", *"runs", "enter")
+        assert isinstance(app.screen, HistoryScreen)
+
+
+async def test_search_while_typing() -> None:
+    fill()
+    app = make_app(make_hub())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        text = await press(pilot, "h", "slash", *"governor")
+        assert "1 runs that fit 'governor'" in text
+        assert "#cold" in text
+        assert "BASELINE" not in text
+        text = await press(pilot, "enter", "slash", *(["backspace"] * 8), *"tag:tuned")
+        assert "#tuned" in text
+        assert "#cold" not in text
+        assert "4 runs" in await press(pilot, "escape")
+        assert "nothing fits" in await press(pilot, "slash", *"nosuchrun")
+
+
+def test_what_a_search_means() -> None:
+    found = query_of("glm tag:golden plan:sweep h200 profile:glm5 odd:word")
+    assert (found.search, found.tag, found.plan, found.profile) == (
+        "glm h200 odd:word", "golden", "sweep", "glm5",
+    )  # fmt: skip
+
+
+async def test_tags_notes_and_baseline_by_keyboard() -> None:
+    newest, *_, oldest = fill()
+    app = make_app(make_hub())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        text = await press(pilot, "h", "T", *"fast", "space", *"kept", "enter")
+        assert "#fast #kept" in text
+        text = await press(pilot, "T", *"-fast", "enter")
+        assert "#fast" not in text
+        text = await press(pilot, "N", *"Tuned by hand", "enter")
+        assert "Tuned by hand" in text
+        text = await press(pilot, "B")
+        assert text.count("BASELINE") == 2  # in its line and below
+        with History.at_home() as history:
+            assert history.row(newest).tags == ("kept",)
+            assert [note.text for note in history.notes(newest)] == ["Tuned by hand"]
+            assert history.row(newest).baseline
+            assert not history.row(oldest).baseline  # one a profile and plan
+        await press(pilot, "B")
+        with History.at_home() as history:
+            assert not history.row(newest).baseline
+
+
+async def test_a_tag_that_is_none_is_refused_with_words() -> None:
+    newest, *_ = fill()
+    app = make_app(make_hub())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await press(pilot, "h", "T", *("x" * 70), "enter")
+        with History.at_home() as history:
+            assert history.row(newest).tags == ()
+
+
+async def test_marks_are_compared_with_the_first_that_was_marked() -> None:
+    ids = fill()
+    app = make_app(make_hub())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        text = await press(pilot, "h", "G", "space", "k", "space", "k", "k", "space")
+        assert "3 marked, C compares them" in text
+        text = await press(pilot, "C")
+        assert isinstance(app.screen, CompareScreen)
+        assert app.screen.opened is not None
+        assert app.screen.opened.runs[0].run_id == ids[-1]
+        assert text.count("the reference") >= 2
+        assert "SLOWER" in text
+        assert "slower -10" in text
+        text = await press(pilot, "i")
+        assert "tokens, three ways" in text
+        await press(pilot, "escape", "escape")
+        assert isinstance(app.screen, HistoryScreen)
+        # Esc takes the marks away before it leaves.
+        await press(pilot, "escape")
+        assert app.screen.list.marked == []
+
+
+@each_size
+async def test_a_result_has_a_word_a_step_the_maximum_and_the_ledger(size: tuple[int, int]) -> None:
+    fill()
+    app = make_app(make_hub(), ascii_set=True)
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot)
+        text = await press(pilot, "h", "j", "enter")
+        assert isinstance(app.screen, ResultScreen)
+        for expected in (
+            "SLOWER  output tok/s -1", "the baseline of 2026", "64 streams", "slower -1",
+            "throughput", "output tokens/s", "latency", "of max", "asked 64,000", "server 64,000",
+            "of paper", "memory: GPUs busy 98%",
+        ):  # fmt: skip
+            assert expected in text, expected
+        text = await press(pilot, "m")
+        for expected in ("theoretical maximum", "paper", "live clock", "realistic", "measured"):
+            assert expected in text, expected
+        assert "GB/s a card" in await press(pilot, "G")
+        text = await press(pilot, "escape")
+        assert "64 streams" in text
+        text = await press(pilot, "i")
+        assert "plan" in text
+        assert "8 x NVIDIA H200" in text
+
+
+async def test_foreign_load_is_said_and_the_step_is_not_comparable() -> None:
+    fill()
+    app = make_app(make_hub())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        text = await press(pilot, "h", "enter", "G")
+        assert "not comparable" in text
+        assert "somebody else's load: 0.0% / 17.9%" in text
+        assert "17.9% of the server's are somebody else's" in text
+        assert "server 78,000" in text
+
+
+async def test_a_run_without_baseline_says_how_to_pin_one_and_b_does() -> None:
+    newest, *_, oldest = fill()
+    with History.at_home() as history:
+        history.unpin(oldest)
+    app = make_app(make_hub())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        assert "no baseline is pinned for glm5 and sweep  B pins this run" in await press(
+            pilot, "h", "enter"
+        )
+        assert "the baseline of glm5" in await press(pilot, "B")
+    with History.at_home() as history:
+        assert history.row(newest).baseline
+
+
+async def test_a_result_is_saved_as_picture_document_and_table(tmp_path: Path) -> None:
+    newest, *_ = fill()
+    app = make_app(make_hub())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await press(pilot, "h", "enter")
+        for name in ("run.svg", "run.json", "run.csv", "run.md", "run.txt"):
+            await press(pilot, "S")
+            assert isinstance(app.screen, ResultScreen)
+            app.screen.edit_box.value = str(tmp_path / name)
+            await press(pilot, "enter")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "run.csv", "run.json", "run.md", "run.svg",
+    ]  # fmt: skip
+    assert json.loads((tmp_path / "run.json").read_text())["run_id"] == newest
+    assert (tmp_path / "run.svg").read_text().startswith("<svg")
+
+
+async def test_a_run_that_is_gone_is_said() -> None:
+    newest, *_ = fill()
+    app = make_app(make_hub())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await press(pilot, "h")
+        with History.at_home() as history:
+            history.delete(newest)
+        assert f"No run {newest}" in await press(pilot, "enter")

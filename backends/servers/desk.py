@@ -22,12 +22,14 @@ from backends.servers import precheck
 from backends.servers.catalogue import Catalogue
 from backends.servers.configuration import read_http
 from backends.servers.engines import ENGINES, Engine, EngineId, Phase
+from backends.servers.giveback import memory_used, still_held
 from backends.servers.host import Host, PortHolder, ask_http, convert
 from backends.servers.launchers.base import Launcher, Run, StartFinding, StopResult, StopStep
 from backends.servers.launchers.container import ContainerLauncher
 from backends.servers.launchers.found import FoundLauncher
 from backends.servers.launchers.process import ProcessLauncher
 from backends.servers.launchers.systemd import SystemdLauncher
+from backends.servers.launchers.tmux import TmuxLauncher
 from backends.servers.lifecycle import Assessment, Policy, State
 from backends.servers.logfeed import LogSink
 from backends.servers.profiles import LauncherKind, Profile, Readiness
@@ -37,8 +39,6 @@ from backends.storage.starts import Start, StartHistory
 
 ASKED_BY: Final = "servers"
 CONTAINERS: Final[tuple[Literal["docker", "podman"], ...]] = ("docker", "podman")
-MEMORY_BACK_S: Final = 30.0
-MEMORY_SLACK_BYTES: Final = 512 << 20
 OVER: Final = frozenset({State.STOPPED, State.EXITED, State.CRASHED})
 
 
@@ -76,18 +76,19 @@ class ServerDesk:
         self.profiles = {profile.name: profile for profile in profiles}
         self._catalogue = catalogue
         self._starts = starts
-        self._policy = policy
+        self._policy = policy or Policy()
         self._clock = clock
         self._process = ProcessLauncher(host)
         self._found = FoundLauncher(host)
-        kinds = {profile.launcher for profile in profiles}
         self._systemd = SystemdLauncher(host, profiles)
         self._containers: dict[LauncherKind, ContainerLauncher] = {
-            kind: ContainerLauncher(host, kind, profiles) for kind in CONTAINERS if kind in kinds
+            kind: ContainerLauncher(host, kind, profiles) for kind in CONTAINERS
         }
-        self._launchers: dict[LauncherKind, Launcher] = {"process": self._process}
-        if "systemd" in kinds:
-            self._launchers["systemd"] = self._systemd
+        self._launchers: dict[LauncherKind, Launcher] = {
+            "process": self._process,
+            "systemd": self._systemd,
+            "tmux": TmuxLauncher(host, profiles),
+        }
         self._launchers.update(self._containers)
 
     @property
@@ -295,8 +296,10 @@ class ServerDesk:
             grace_s = profile.stop_grace_s if profile is not None else engine.stop.grace_s
         launcher = self.launcher_of(run)
         pids = {member.pid for member in (await launcher.look(run, deep=True)).members}
+        during = memory_used(self._host.snapshot)
         result = await launcher.stop(run, grace_s, operator(), origin(), on_step)
-        held = await self._memory_held(pids, on_step)
+        pids -= {member.pid for member in result.left}  # these are named already
+        held = await self._memory_held(run, pids, during, on_step)
         return StopResult(result.left, result.port, held)
 
     async def stop_newest(
@@ -310,22 +313,25 @@ class ServerDesk:
         return None
 
     def _launcher_for(self, profile: Profile) -> Launcher:
-        launcher = self._launchers.get(profile.launcher)
-        if launcher is None:
+        if profile.launcher == "tmux":
             raise UsageError(
                 f"{profile.name} can't be started by {profile.launcher}",
                 "a server inside tmux is found and adopted, not started",
                 'use launcher = "process": it outlives the session, too',
             )
-        return launcher
+        return self._launchers[profile.launcher]
 
     async def _memory_held(
-        self, pids: set[int], on_step: Callable[[StopStep], None]
+        self,
+        run: Run,
+        pids: set[int],
+        during: Mapping[str, int],
+        on_step: Callable[[StopStep], None],
     ) -> tuple[str, ...]:
-        """Wait until the driver lists none of `pids`; name the GPUs where it still does."""
+        """Wait until its GPU memory is given back; name the GPUs where it is not."""
         if not self._host.snapshot.gpus:
             return ()
-        deadline_s = self._clock.monotonic_s() + MEMORY_BACK_S
+        deadline_s = self._clock.monotonic_s() + self._policy.memory_back_s
         told = False
         while True:
             with contextlib.suppress(RoomError):
@@ -333,16 +339,9 @@ class ServerDesk:
                     "refresh", asked_by=ASKED_BY, what="read GPU memory after a stop"
                 )
             await asyncio.sleep(0.3)
-            snapshot = self._host.snapshot
-            held = {
-                uuid for process in snapshot.processes if process.pid in pids
-                for uuid, used in process.memory_bytes.items() if used is None or used > 0
-            }  # fmt: skip
-            if not held:
-                return ()
-            if self._clock.monotonic_s() >= deadline_s:
-                gpus = (snapshot.gpu(uuid) for uuid in held)
-                return tuple(f"GPU {gpu.index}" for gpu in gpus if gpu is not None)
+            held = still_held(self._host.snapshot, pids, run.memory_before, during)
+            if not held or self._clock.monotonic_s() >= deadline_s:
+                return held
             if not told:
                 on_step(StopStep("waiting for the GPU memory to be given back", 0))
                 told = True

@@ -51,4 +51,6 @@ class Policy:
     """No silence shorter than this is a stall."""
     unknown_quiet_s: float = UNKNOWN_QUIET_S
     """Silence that is a stall where no earlier start is known."""
+    memory_back_s: float = 30.0
+    """How long a driver may take to give the memory of a stopped server back."""
     history: History = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import PurePosixPath
@@ -32,11 +33,12 @@ _SUBCOMMANDS: Final = {
     ("transformers", "serve"): EngineId.TRANSFORMERS,
 }
 _LOOKED_AT: Final = 8
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh"})
 
 
 def recognise(argv: Sequence[str]) -> Engine | None:
     """The engine that `argv` starts, by its first words; None where it is none that is known."""
-    words = list(argv[:_LOOKED_AT])
+    words = _of_shell(list(argv))[:_LOOKED_AT]
     if not words:
         return None
     for engine, title in _TITLES:
@@ -56,15 +58,26 @@ def recognise(argv: Sequence[str]) -> Engine | None:
     return None
 
 
+def _of_shell(words: list[str]) -> list[str]:
+    """The words of what a shell is given to run (`sh -c "exec vllm serve M"`), else `words`."""
+    if len(words) > 2 and PurePosixPath(words[0]).name in _SHELLS and words[1] in ("-c", "-lc"):
+        try:
+            inside = shlex.split(words[2])
+        except ValueError:
+            return words
+        return inside[1:] if inside[:1] == ["exec"] else inside
+    return words
+
+
 def named_port(engine: Engine, argv: Sequence[str]) -> int | None:
     """The port that the command names, else the engine's own."""
-    text = read_argv(engine, argv).options.get("port", "")
+    text = read_argv(engine, _of_shell(list(argv))).options.get("port", "")
     return int(text) if text.isdigit() and 0 < int(text) < 65536 else engine.default_port or None
 
 
 def named_model(engine: Engine, argv: Sequence[str]) -> str | None:
     """The model that the command names: as it will be served, where that has a name of its own."""
-    asked = read_argv(engine, argv).options
+    asked = read_argv(engine, _of_shell(list(argv))).options
     for key in ("served_model_name", "alias", "model", "model_path"):
         if asked.get(key):
             return asked[key].split(",")[0].split(" ")[0]

@@ -5,7 +5,8 @@ It takes the place of the real module in the payload. `gpuroom_settings.SETTINGS
 a JSON file that is read again at each call, so that a test can change the world while the agent
 runs: `gpus` (count), `hang` (names of calls that don't come back while listed, or "INDEX:name"),
 `fail` (call name or "INDEX:name" -> error code), `init` (error code of nvmlInit), `order`
-(uuid numbers by index), `mig`, `unified` (indices), `processes` ([[index, pid, bytes], ...]).
+(uuid numbers by index), `mig`, `unified` (indices), `processes` ([[index, pid, bytes], ...]),
+`memory` (bytes in use by index).
 """
 
 import json
@@ -195,6 +196,9 @@ def nvmlDeviceGetMemoryInfo(handle, version=None):
         if now.get("unified_how") == "zero":
             return _Struct(total=0, used=0, free=0, reserved=0)
         raise NVMLError(3)
+    if handle < len(now.get("memory", ())):
+        used = now["memory"][handle]
+        return _Struct(total=96 * 2**30, used=used, free=96 * 2**30 - used, reserved=0)
     if version:
         if now.get("no_v2"):
             raise NVMLError(13)

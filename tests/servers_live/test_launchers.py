@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from backends.errors import UsageError
 from backends.servers.launchers.base import ProfileBusy
 from backends.servers.lifecycle import ANSWERING
 from backends.servers.screenlog import finished, new_lines
@@ -67,24 +69,6 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
     return found
 
 
-async def test_a_transient_unit_is_asked_for_with_its_arguments_as_they_are(
-    programs: Programs,
-) -> None:
-    programs.add("id", {"-u": (0, "0\n")})
-    programs.add("systemd-run", {})
-    state = {"load": "not-found", "active": "inactive", "pid": "0"}
-    programs.add("systemctl", {"show": (0, SHOW.format(**state))})
-    profile = profile_of("glm", launcher="systemd", command=["serve", "a b", "$HOME"], cwd="/srv")
-    async with desk_of(profile) as desk:
-        with pytest.raises(Exception, match="gone already"):
-            await desk.start(profile)
-    (run,) = [words for words in programs.asked if words[0] == "systemd-run"]
-    assert "--unit=gpuroom-glm.service" in run
-    assert "--user" not in run
-    assert "--working-directory=/srv" in run
-    assert run[run.index("--") + 1 :] == ["serve", "a b", "$$HOME"]
-
-
 async def test_a_unit_that_runs_is_busy_and_its_journal_is_its_log(programs: Programs) -> None:
     programs.add("id", {"-u": (0, "0\n")})
     state = {"load": "loaded", "active": "active", "pid": str(os.getpid())}
@@ -101,15 +85,6 @@ async def test_a_unit_that_runs_is_busy_and_its_journal_is_its_log(programs: Pro
         assert "--unit=gpuroom-glm.service" in run.log.argv
         look = await desk.launcher_of(run).look(run)
         assert look.alive
-
-
-async def test_a_user_needs_lingering(programs: Programs) -> None:
-    programs.add("id", {"-u": (0, "1000\n")})
-    programs.add("loginctl", {"show-user": (0, "no\n")})
-    programs.add("systemctl", {"show": (0, SHOW.format(load="not-found", active="", pid="0"))})
-    profile = profile_of("glm", launcher="systemd", command=["true"])
-    async with desk_of(profile) as desk:
-        assert "no-linger" in [finding.id for finding in await desk.check(profile)]
 
 
 async def test_a_real_unit() -> None:
@@ -181,3 +156,31 @@ def test_new_lines_of_a_screen() -> None:
     assert new_lines(["a", "a"], ["a", "a", "a"]) == [], "the newest place wins"
     assert finished("a\nb\n\n", None) == ["a"]
     assert finished("a\nb\n\n", "b") == ["a", "b"]
+
+
+@pytest.mark.parametrize("typed", [False, True], ids=["alone", "typed into a shell"])
+async def test_the_server_of_a_session_that_a_profile_names_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: bool
+) -> None:
+    monkeypatch.setenv("TMUX_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("TMUX", raising=False)
+    profile = quick_profile("inside", launcher="tmux", unit="work")
+    begin = ["tmux", "new-session", "-d", "-s", "work", "-x", "200"]
+    subprocess.run([*begin, *(["sh"] if typed else profile.command)], check=True)
+    try:
+        async with desk_of(profile) as desk, asyncio.timeout(DEADLINE_S):
+            if typed:
+                assert await desk.runs() == [], "a shell that waits is no server"
+                line = shlex.join(profile.command)
+                subprocess.run(["tmux", "send-keys", "-t", "work", line, "Enter"], check=True)
+            while not (runs := await desk.runs()):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            (run,) = runs
+            assert (run.profile, run.launcher, run.adopted) == ("inside", "tmux", True)
+            with pytest.raises(UsageError, match="can't be started by tmux"):
+                await desk.start(profile)
+            async with await desk.watch(run, profile) as watch:
+                await watch.until(is_state(*ANSWERING), DEADLINE_S)
+            assert (await desk.stop(run)).complete
+    finally:
+        subprocess.run(["tmux", "kill-server"], check=False, capture_output=True)

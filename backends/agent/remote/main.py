@@ -119,6 +119,10 @@ def run(settings: Dict[str, Any], add_source: Optional[AddSource] = None) -> Non
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C on the other side is none of ours
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
+    # Some ways to log in leave this out, and the user's own systemd is found by nothing else.
+    runtime = "/run/user/%d" % os.getuid()
+    if os.path.isdir(runtime):
+        os.environ.setdefault("XDG_RUNTIME_DIR", runtime)
     # What a library prints must not come between our lines.
     sys.stdout.flush()
     out = os.dup(1)

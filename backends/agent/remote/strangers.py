@@ -15,6 +15,7 @@ Params = Dict[str, Any]
 def register(agent: Any) -> None:
     """Add the methods."""
     agent.methods.add("servers.inspect", inspect, threaded=True)
+    agent.methods.add("servers.remaining", remaining, threaded=True)
     agent.methods.add("servers.describe", describe, threaded=True)
     agent.methods.add("servers.candidates", candidates, threaded=True)
     agent.methods.add_stream("servers.stop_found", stop)
@@ -45,6 +46,18 @@ def inspect(params: Params) -> Dict[str, Any]:
     if params.get("port"):
         answer["port"] = ports.owner(int(params["port"]))
     return answer
+
+
+def remaining(params: Params) -> List[Dict[str, Any]]:
+    """Those of `members` (pid and start time) that still live."""
+    wanted = {int(pid): int(ticks) for pid, ticks in params["members"]}
+    record = {"boot_id": members.boot_id(), "pid": -1, "start_ticks": 0, "session": -1,
+              "supervisor_pid": -1, "supervisor_ticks": -1, "run_id": ""}  # fmt: skip
+    return [
+        members.describe(member)
+        for member in members.scan(record, deep=False, known=wanted)
+        if wanted.get(member.pid) == member.start_ticks
+    ]
 
 
 def describe(params: Params) -> Dict[str, Any]:

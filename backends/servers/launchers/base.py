@@ -6,15 +6,18 @@ process yet. Nothing else in the product asks which launcher it is.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from backends.errors import RoomError
 from backends.model import Severity
 from backends.servers.host import MemberFacts, PortFacts
 from backends.servers.profiles import LauncherKind, Profile
+
+ASK_AGAIN_S: Final = 60.0
 
 
 class LogKind(StrEnum):
@@ -61,6 +64,8 @@ class Run:
     origin: str | None = None
     port_visible: bool = True
     """Whether the host itself shows who listens; false behind a container's own network."""
+    memory_before: Mapping[str, int] | None = None
+    """Bytes in use on each GPU (UUID) before the start, where that was written down."""
     adopted: bool = False
     """Found running; gpuroom did not start it."""
 
@@ -122,6 +127,23 @@ class ProfileBusy(LaunchError):
     """The profile runs already, or somebody else is at it: says who."""
 
     exit_code = 7
+
+
+class Presence:
+    """Whether a program is there to be asked at all; one that was not is tried again later."""
+
+    def __init__(self) -> None:
+        self._absent_until_s = 0.0
+
+    @property
+    def likely(self) -> bool:
+        """Whether it is worth asking now."""
+        return asyncio.get_running_loop().time() >= self._absent_until_s
+
+    def note(self, *, answered: bool) -> None:
+        """How it went."""
+        if not answered:
+            self._absent_until_s = asyncio.get_running_loop().time() + ASK_AGAIN_S
 
 
 class Launcher(Protocol):

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 from typing import Final, Literal
 
 import msgspec
 
 from backends.errors import AgentError
 from backends.model import Severity
+from backends.servers.engines import Engine
 from backends.servers.host import CommandResult, Host, run_command
 from backends.servers.launchers.base import (
     LaunchError,
     LogKind,
     LogPlace,
+    Presence,
     ProfileBusy,
     Run,
     RunLook,
@@ -22,11 +26,13 @@ from backends.servers.launchers.base import (
     StopResult,
     StopStep,
 )
-from backends.servers.launchers.inspected import inspect, port_facts
+from backends.servers.launchers.inspected import inspect, port_facts, remaining
 from backends.servers.profiles import LauncherKind, Profile
+from backends.servers.recognise import named_port, recognise
 
 ASKED_BY: Final = "servers"
 STOP_SLACK_S: Final = 30.0
+MAX_CONTAINERS: Final = 64
 
 
 class _State(msgspec.Struct, frozen=True, rename="pascal"):
@@ -36,6 +42,21 @@ class _State(msgspec.Struct, frozen=True, rename="pascal"):
     exit_code: int = 0
     started_at: str = ""
     oom_killed: bool = msgspec.field(default=False, name="OOMKilled")
+
+
+class _Published(msgspec.Struct, frozen=True, rename="pascal"):
+    host_port: str = ""
+
+
+class _Network(msgspec.Struct, frozen=True, rename="pascal"):
+    ports: dict[str, list[_Published] | None] | None = None
+
+    def published(self, port: int) -> int | None:
+        """Where the host answers for a port of the container."""
+        for place in (self.ports or {}).get(f"{port}/tcp") or ():
+            if place.host_port.isdigit():
+                return int(place.host_port)
+        return None
 
 
 class _Config(msgspec.Struct, frozen=True, rename="pascal"):
@@ -57,6 +78,13 @@ class _Container(msgspec.Struct, frozen=True, rename="pascal"):
     args: list[str] = []
     config: _Config = _Config()
     host_config: _HostConfig = _HostConfig()
+    network_settings: _Network = _Network()
+    name: str = ""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """What runs in it."""
+        return (self.path, *self.args)
 
     @property
     def sees_gpus(self) -> bool:
@@ -76,7 +104,7 @@ class _Container(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class ContainerLauncher:
-    """Containers of one host that profiles name with `unit`.
+    """Containers of one host: those that profiles name with `unit`, and servers in others.
 
     Args:
         host: The host.
@@ -90,6 +118,7 @@ class ContainerLauncher:
         self._host = host
         self.kind: LauncherKind = kind
         self._profiles = {p.name: p for p in profiles if p.launcher == kind}
+        self._presence = Presence()
 
     async def findings(self, profile: Profile) -> list[StartFinding]:
         """What else stands in the way: no program, no container, no GPU in it."""
@@ -97,19 +126,28 @@ class ContainerLauncher:
         if told.missing is not None:
             words, out = f"{self.kind} is not installed there", 'use launcher = "process"'
             return [StartFinding("container-program", Severity.CRITICAL, words, out)]
-        container = _parse(told)
+        container = next(iter(_parse(told)), None)
         if container is None:
             if "such" in told.words.lower() and self._can_make(profile):
-                return []
+                return self._blind(profile.name, asks_for_gpus(profile.command))
             out = f"`command` may be a `{self.kind} run ...` that makes it"
             title = f"{self.kind} knows no container {_name(profile)}"
             if "such" not in told.words.lower():
                 title, out = told.words, f"may this account use {self.kind}?"
             return [StartFinding("container-missing", Severity.CRITICAL, title, out)]
-        if container.sees_gpus or not self._host.snapshot.gpus:
+        found = self._blind(_name(profile), container.sees_gpus)
+        if container.state.running:
+            title = f"{profile.name} runs already: container {_name(profile)}"
+            out = "watch that one, or restart it"
+            found.insert(0, StartFinding("earlier-run", Severity.CRITICAL, title, out))
+        return found
+
+    def _blind(self, name: str, sees_gpus: bool) -> list[StartFinding]:
+        """A container that sees no GPU on a host that has some."""
+        if sees_gpus or not self._host.snapshot.gpus:
             return []
-        title = f"the container {_name(profile)} was made without access to GPUs"
-        out = "make it anew with --gpus all (podman: --device nvidia.com/gpu=all)"
+        title = f"the container of {name} has no access to GPUs"
+        out = "make it with --gpus all (podman: --device nvidia.com/gpu=all)"
         return [StartFinding("container-without-gpus", Severity.WARNING, title, out)]
 
     async def start(self, profile: Profile, run_id: str, by: str, origin: str) -> Run:
@@ -135,13 +173,31 @@ class ContainerLauncher:
         return self._run_of(profile, container, by=by, origin=origin)
 
     async def runs(self) -> list[Run]:
-        """The containers of the profiles that were started at least once."""
+        """Containers of profiles that were started at least once, and other servers that run."""
         found: list[Run] = []
         for profile in self._profiles.values():
             container = await self._inspect(_name(profile))
             if container is not None and container.state.status != "created":
                 found.append(self._run_of(profile, container))
-        return found
+        return [*found, *await self._others({run.place for run in found})]
+
+    async def _others(self, known: set[str]) -> list[Run]:
+        """Running containers without a profile that hold a server of an engine that is known."""
+        if not self._presence.likely:
+            return []
+        listed = await self._ask(["ps", "--format={{.Names}}"], "look for servers in containers")
+        self._presence.note(answered=listed.ok)
+        names = [line.split(",")[0].strip() for line in listed.out.splitlines()]
+        names = [name for name in names if name and name not in known][:MAX_CONTAINERS]
+        if not listed.ok or not names:
+            return []
+        told = await self._ask(["inspect", "--type=container", *names], "look at containers")
+        runs: list[Run] = []
+        for container in _parse(told):
+            engine = recognise(container.argv)
+            if engine is not None and container.state.running:
+                runs.append(self._stranger(container, engine))
+        return runs
 
     async def look(self, run: Run, *, deep: bool = False) -> RunLook:
         """The container's processes, or how it ended."""
@@ -153,11 +209,12 @@ class ContainerLauncher:
             port = run.port if run.port_visible else None
             return await inspect(self._host, run.profile, state.pid, port=port)
         code = state.exit_code
+        port = run.port if run.port_visible else None
         return RunLook(
             alive=False,
             exit_code=128 - code if code > 128 else code,
             oom_killed=state.oom_killed,
-            port=await port_facts(self._host, run.port),
+            port=await port_facts(self._host, port),
         )
 
     async def stop(
@@ -170,10 +227,10 @@ class ContainerLauncher:
             ["stop", f"--time={max(0, round(grace_s))}", run.place], f"stop {run.profile}",
             changes=True, timeout_s=grace_s + STOP_SLACK_S,
         )  # fmt: skip
-        after = await self.look(run)
-        if after.alive and not told.ok:
+        left = await remaining(self._host, before.members)
+        if left and not told.ok:
             raise LaunchError(f"{run.profile} could not be stopped", told.words)
-        return StopResult(after.members, await port_facts(self._host, run.port))
+        return StopResult(left, await port_facts(self._host, run.port))
 
     def _can_make(self, profile: Profile) -> bool:
         return tuple(profile.command[:2]) == (self.kind, "run")
@@ -182,27 +239,42 @@ class ContainerLauncher:
         self, profile: Profile, container: _Container, *, by: str | None = None,
         origin: str | None = None,
     ) -> Run:  # fmt: skip
-        state, name = container.state, _name(profile)
+        run = self._place(container, _name(profile))
+        return replace(
+            run,
+            profile=profile.name,
+            port=profile.port,
+            engine=profile.engine.id.value,
+            by=by,
+            origin=origin,
+        )
+
+    def _stranger(self, container: _Container, engine: Engine) -> Run:
+        """A container that no profile names; whoever made it did not say so here."""
+        run = self._place(container, container.name.lstrip("/") or container.id[:12])
+        port = named_port(engine, container.argv)
+        if port is not None and not run.port_visible:
+            port = container.network_settings.published(port)
+        return replace(run, port=port, engine=engine.id.value)
+
+    def _place(self, container: _Container, name: str) -> Run:
+        state = container.state
         logs = (self.kind, "logs", "--follow", f"--since={state.started_at}", name)
         return Run(
             run_id=f"{container.id[:12]}-{state.started_at}",
-            profile=profile.name,
+            profile=name,
             launcher=self.kind,
             place=name,
             log=LogPlace(LogKind.COMMAND, argv=logs),
             started_at=_epoch(state.started_at),
-            argv=(container.path, *container.args),
-            port=profile.port,
-            engine=profile.engine.id.value,
+            argv=container.argv,
             pid=state.pid or None,
-            by=by,
-            origin=origin,
             port_visible=container.host_config.network_mode == "host",
         )
 
     async def _inspect(self, name: str) -> _Container | None:
         told = await self._ask(["inspect", "--type=container", name], f"look at {name}")
-        container = _parse(told)
+        container = next(iter(_parse(told)), None)
         if container is None and "such" not in told.words.lower():
             raise AgentError(f"{self.kind} does not answer", told.words)
         return container
@@ -216,14 +288,25 @@ class ContainerLauncher:
         )  # fmt: skip
 
 
-def _parse(told: CommandResult) -> _Container | None:
+def _parse(told: CommandResult) -> list[_Container]:
     if not told.ok:
-        return None
+        return []
     try:
-        listed = msgspec.json.decode(told.out.encode(), type=list[_Container])
+        return msgspec.json.decode(told.out.encode(), type=list[_Container])
     except msgspec.DecodeError as error:
         raise AgentError("the description of a container makes no sense", str(error)) from None
-    return listed[0] if listed else None
+
+
+def asks_for_gpus(command: Sequence[str]) -> bool:
+    """Whether a `run` command gives its container access to GPUs."""
+    for word, following in pairwise((*command, "")):
+        name, equals, value = word.partition("=")
+        value = value if equals else following
+        if name == "--gpus" or (name == "--runtime" and value == "nvidia"):
+            return True
+        if name == "--device" and ("nvidia" in value or value.startswith(("/dev/dri", "/dev/kfd"))):
+            return True
+    return False
 
 
 def _name(profile: Profile) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Final
-
-import msgspec
 
 from backends.servers.engines import Engine
 from backends.servers.host import Host, convert, run_command
@@ -21,29 +19,12 @@ from backends.servers.launchers.base import (
     StopResult,
     StopStep,
 )
-from backends.servers.launchers.inspected import inspect
+from backends.servers.launchers.inspected import Described, describe, inspect
 from backends.servers.launchers.process import StopPiece
 from backends.servers.profiles import LauncherKind, Profile
 from backends.servers.recognise import named_model, named_port, recognise
 
 ASKED_BY: Final = "servers"
-
-
-class Described(msgspec.Struct, frozen=True):
-    """What the agent tells of any process (`servers.describe`)."""
-
-    pid: int
-    start_ticks: int
-    boot_id: str = ""
-    argv: tuple[str, ...] = ()
-    user: str | None = None
-    container: str | None = None
-    cwd: str | None = None
-    stdout: str | None = None
-    stderr: str | None = None
-    env: Mapping[str, str] | None = None
-    ports: tuple[int, ...] = ()
-    started: float | None = None
 
 
 class FoundLauncher:
@@ -54,20 +35,9 @@ class FoundLauncher:
     def __init__(self, host: Host) -> None:
         self._host = host
 
-    async def describe(self, pid: int) -> Described:
-        """What is known of a process.
-
-        Raises:
-            AgentError: There is none of that pid.
-        """
-        answer = await self._host.request(
-            "servers.describe", {"pid": pid}, asked_by=ASKED_BY, what=f"look at pid {pid}"
-        )
-        return convert(answer, Described, f"pid {pid}")
-
     async def run_of(self, pid: int, engine: Engine | None) -> Run:
         """The process as a run."""
-        told = await self.describe(pid)
+        told = await describe(self._host, pid)
         engine = engine or recognise(told.argv)
         port = told.ports[0] if told.ports else None
         if engine is not None and port is None:
@@ -77,8 +47,9 @@ class FoundLauncher:
             profile=_name(engine, told),
             launcher="process",
             place=f"{told.pid}:{told.start_ticks}",
-            log=_log(told) or await self._screen(told),
+            log=_log(told) or _kept_log(told) or await self._screen(told),
             started_at=told.started,
+            age_s=told.age_s,
             argv=told.argv,
             env=told.env,
             cwd=told.cwd,
@@ -159,4 +130,18 @@ def _log(told: Described) -> LogPlace | None:
     for target in (told.stdout, told.stderr):
         if target and target.startswith("/") and not target.startswith(("/dev/", "/proc/")):
             return LogPlace(LogKind.FILE, target.removesuffix(" (deleted)"))
+    return None
+
+
+def _kept_log(told: Described) -> LogPlace | None:
+    """What the program keeps that runs it: of its container, or the journal of its unit."""
+    kind, _, name = (told.container or "").rpartition(" ")
+    if not name:
+        return None
+    if kind in ("docker", "podman"):
+        return LogPlace(LogKind.COMMAND, argv=(kind, "logs", "--follow", name))
+    if kind in ("systemd", "systemd user") and (told.stdout or "").startswith("socket:"):
+        unit = f"--{'user-' if kind == 'systemd user' else ''}unit={name}.service"
+        journal = ("journalctl", "--follow", "--lines=all", "--boot", "--no-pager", "--output=cat")
+        return LogPlace(LogKind.COMMAND, argv=(*journal, unit))
     return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
 from backends.servers.host import Host, MemberFacts, PortFacts, convert
@@ -42,6 +44,49 @@ async def inspect(
         read_bytes=told.read_bytes,
         port=told.port,
     )
+
+
+class Described(msgspec.Struct, frozen=True):
+    """What the agent tells of any process (`servers.describe`)."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str = ""
+    argv: tuple[str, ...] = ()
+    user: str | None = None
+    container: str | None = None
+    cwd: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    env: Mapping[str, str] | None = None
+    ports: tuple[int, ...] = ()
+    started: float | None = None
+    age_s: float | None = None
+
+
+async def describe(host: Host, pid: int) -> Described:
+    """What is known of a process.
+
+    Raises:
+        AgentError: There is none of that pid.
+    """
+    answer = await host.request(
+        "servers.describe", {"pid": pid}, asked_by=ASKED_BY, what=f"look at pid {pid}"
+    )
+    return convert(answer, Described, f"pid {pid}")
+
+
+async def remaining(host: Host, members: Sequence[MemberFacts]) -> tuple[MemberFacts, ...]:
+    """Which of these very processes still live."""
+    if not members:
+        return ()
+    answer = await host.request(
+        "servers.remaining",
+        {"members": [[member.pid, member.start_ticks] for member in members]},
+        asked_by=ASKED_BY,
+        what="look what is left",
+    )
+    return convert(answer, tuple[MemberFacts, ...], "what is left")
 
 
 class _Check(msgspec.Struct, frozen=True):

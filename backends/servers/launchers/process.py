@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from backends.errors import AgentError
+from backends.servers.giveback import memory_used
 from backends.servers.host import Host, MemberFacts, PortFacts, RunState, convert
 from backends.servers.launchers.base import (
     LaunchError,
@@ -80,7 +81,7 @@ class ProcessLauncher:
                 "engine": profile.engine.id.value,
                 "by": by,
                 "origin": origin,
-                "memory_before": self._gpu_memory(),
+                "memory_before": memory_used(self._host.snapshot),
             },
             asked_by=ASKED_BY,
             what=f"start {profile.name}",
@@ -187,13 +188,6 @@ class ProcessLauncher:
                 states.append(convert(entry, RunState, "a run"))
         return states
 
-    def _gpu_memory(self) -> dict[str, int]:
-        return {
-            gpu.uuid: gpu.readings.memory_used_bytes
-            for gpu in self._host.snapshot.gpus
-            if gpu.readings.memory_used_bytes is not None
-        }
-
 
 def _run_of(state: RunState) -> Run:
     record = state.record
@@ -213,6 +207,7 @@ def _run_of(state: RunState) -> Run:
         pid=record.pid,
         by=record.by,
         origin=record.origin,
+        memory_before=record.memory_before,
     )
 
 

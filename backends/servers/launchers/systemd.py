@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Final
 
-from backends.errors import AgentError
+from backends.errors import AgentError, RoomError
 from backends.model import Severity
-from backends.servers.host import CommandResult, Host, run_command
+from backends.servers.host import CommandResult, Host, MemberFacts, convert, run_command
+from backends.servers.launchers import unitfacts
 from backends.servers.launchers.base import (
     LaunchError,
     LogKind,
     LogPlace,
+    Presence,
     ProfileBusy,
     Run,
     RunLook,
@@ -22,17 +22,12 @@ from backends.servers.launchers.base import (
     StopResult,
     StopStep,
 )
-from backends.servers.launchers.inspected import inspect, port_facts
+from backends.servers.launchers.inspected import describe, inspect, port_facts, remaining
+from backends.servers.launchers.unitfacts import PREFIX, SHOWN, SUFFIX, Shown
 from backends.servers.profiles import LauncherKind, Profile
+from backends.servers.recognise import named_port, recognise
 
 ASKED_BY: Final = "servers"
-PREFIX: Final = "gpuroom-"
-SHOWN: Final = (
-    "Id,LoadState,ActiveState,SubState,MainPID,ExecMainPID,ExecMainCode,ExecMainStatus,Result,"
-    "ControlGroup,InvocationID,ExecMainStartTimestamp,Description"
-)
-KILLED_CODES: Final = ("2", "3")
-"""CLD_KILLED and CLD_DUMPED: the status is a signal."""
 STOP_SLACK_S: Final = 30.0
 
 
@@ -49,11 +44,12 @@ class SystemdLauncher:
     def __init__(self, host: Host, profiles: Sequence[Profile]) -> None:
         self._host = host
         self._profiles = {p.name: p for p in profiles if p.launcher == "systemd"}
-        self._root: bool | None = None
+        self._uid: str | None = None
+        self._presence = Presence()
 
     async def findings(self, profile: Profile) -> list[StartFinding]:
         """What else stands in the way: no systemd, a unit that is not there, no lingering."""
-        shown = await self._show(profile)
+        shown = await self._show(_unit(profile))
         if shown is None:
             words = "systemd does not run there, or cannot be reached by this account"
             out = 'use launcher = "process"'
@@ -62,10 +58,18 @@ class SystemdLauncher:
             words = f"there is no unit {_unit(profile)}"
             out = "leave `unit` out for a transient one, or write the unit"
             return [StartFinding("unit-missing", Severity.CRITICAL, words, out)]
+        if unitfacts.is_busy(shown):
+            by, origin = unitfacts.started_by(shown)
+            who = f", started by {by} from {origin}" if by else ""
+            words = f"{profile.name} runs already: {_unit(profile)} is {shown['ActiveState']}{who}"
+            out = "watch that one, or restart it"
+            return [StartFinding("earlier-run", Severity.CRITICAL, words, out)]
         if await self._is_root():
             return []
+        # Without a name loginctl tells of itself, not of this user.
         told = await self._run(
-            ["loginctl", "show-user", "--property=Linger", "--value"], "look whether it lingers"
+            ["loginctl", "show-user", str(self._uid), "--property=Linger", "--value"],
+            "look whether it lingers",
         )
         if told.ok and told.out.strip() == "yes":
             return []
@@ -75,10 +79,10 @@ class SystemdLauncher:
     async def start(self, profile: Profile, run_id: str, by: str, origin: str) -> Run:
         """`systemctl start` for a named unit, else `systemd-run`."""
         unit = _unit(profile)
-        shown = await self._show(profile)
+        shown = await self._show(unit)
         if shown is None:
             raise LaunchError("systemd cannot be reached", hint='use launcher = "process"')
-        if shown.get("ActiveState") in ("active", "activating", "reloading", "deactivating"):
+        if unitfacts.is_busy(shown):
             raise ProfileBusy(
                 f"{profile.name} is {shown['ActiveState']} already",
                 shown.get("Description", unit),
@@ -86,61 +90,72 @@ class SystemdLauncher:
             )
         if profile.unit is not None:
             argv = [*await self._systemctl(), "start", "--no-block", unit]
+            told = await self._run(argv, f"start {profile.name}", changes=True)
         else:
-            await self._run([*await self._systemctl(), "reset-failed", unit], f"forget {unit}")
-            argv = await self._transient(profile, run_id, by, origin)
-        told = await self._run(argv, f"start {profile.name}", changes=True)
+            forget = [*await self._systemctl(), "reset-failed", unit]
+            await self._run(forget, f"forget {unit}", changes=True)
+            told = await self._transient(profile, unit, run_id, by, origin)
         if not told.ok:
-            busy = "already" in told.words and "exist" in told.words
+            busy = "already" in told.words and ("exist" in told.words or "loaded" in told.words)
             raise (ProfileBusy if busy else LaunchError)(
                 f"{profile.name} could not be started", told.words, f"systemctl status {unit}"
             )
-        run = await self._run_of(profile.name, unit, await self._show(profile) or {})
+        run = await self._run_of(profile.name, unit, await self._show(unit) or {})
         if run is None:
             raise LaunchError(f"{profile.name} is gone already", hint=f"journalctl -u {unit}")
         return replace(run, by=by, origin=origin)
 
-    async def _transient(self, profile: Profile, run_id: str, by: str, origin: str) -> list[str]:
-        argv = ["systemd-run", *([] if await self._is_root() else ["--user"])]
-        argv += [f"--unit={_unit(profile)}", "--quiet"]
-        argv += [f"--description=gpuroom {profile.name}, started by {by} from {origin}"]
-        argv += [f"--property=TimeoutStopSec={profile.stop_grace_s:g}"]
-        if profile.cwd is not None:
-            argv.append(f"--working-directory={profile.cwd}")
-        if profile.log is not None:
-            argv.append(f"--property=StandardOutput=append:{profile.log}")
-            argv.append(f"--property=StandardError=append:{profile.log}")
-        env = {"PYTHONUNBUFFERED": "1", **profile.env, "GPUROOM_RUN": run_id}
-        argv += [f"--setenv={name}={value}" for name, value in env.items()]
-        # A service's command has its variables expanded; `$$` is a plain dollar sign.
-        return [*argv, "--", *(word.replace("$", "$$") for word in profile.command)]
+    async def _transient(
+        self, profile: Profile, unit: str, run_id: str, by: str, origin: str
+    ) -> CommandResult:
+        """Its environment goes by a private file, never by `--setenv`, which everybody can read."""
+        options = [*([] if await self._is_root() else ["--user"]), f"--unit={unit}", "--quiet"]
+        options += [f"--description=gpuroom {profile.name}, started by {by} from {origin}"]
+        options += [f"--property=TimeoutStopSec={profile.stop_grace_s:g}"]
+        params: Mapping[str, object] = {
+            "options": options,
+            "command": list(profile.command),
+            "env": {"PYTHONUNBUFFERED": "1", **profile.env, "GPUROOM_RUN": run_id},
+            "cwd": profile.cwd,
+            "log": profile.log,
+        }
+        answer = await self._host.request(
+            "units.start", params, asked_by=ASKED_BY, what=f"start {profile.name}",
+            changes_host=True, timeout_s=90.0,
+        )  # fmt: skip
+        return convert(answer, CommandResult, "a start")
 
     async def runs(self) -> list[Run]:
-        """Every unit of a profile that systemd knows."""
+        """Every unit of a profile that systemd knows, and units of gpuroom without a profile."""
+        if not self._profiles and not self._presence.likely:
+            return []
+        units = {_unit(profile): name for name, profile in self._profiles.items()}
+        argv = [*await self._systemctl(), "list-units", "--all", "--plain", "--no-legend"]
+        argv += ["--no-pager", f"{PREFIX}*{SUFFIX}"]
+        told = await self._run(argv, "look for units of gpuroom")
+        self._presence.note(answered=told.ok)
+        for unit in unitfacts.listed_units(told.out) if told.ok else ():
+            units.setdefault(unit, unit.removeprefix(PREFIX).removesuffix(SUFFIX))
         found: list[Run] = []
-        for profile in self._profiles.values():
-            shown = await self._show(profile)
-            run = await self._run_of(profile.name, _unit(profile), shown or {})
+        for unit, name in units.items():
+            shown = await self._show(unit)
+            run = await self._run_of(name, unit, shown or {})
             if run is not None:
                 found.append(run)
         return found
 
     async def look(self, run: Run, *, deep: bool = False) -> RunLook:
         """The unit's main process and cgroup; how it ended."""
-        shown = await self._show_unit(run.place)
+        shown = await self._show(run.place)
         if shown is None:
             raise AgentError(f"systemd says nothing of {run.place}")
-        pid = int(shown.get("MainPID") or 0)
-        if pid:
-            return await inspect(self._host, run.profile, pid, port=run.port, cgroup=_cgroup(shown))
-        code = None
-        if shown.get("ExecMainPID", "0") != "0" and shown.get("ExecMainStatus", "").isdigit():
-            status = int(shown["ExecMainStatus"])
-            code = -status if shown.get("ExecMainCode") in KILLED_CODES else status
+        pid, cgroup = unitfacts.main_pid(shown), unitfacts.cgroup(shown)
+        if pid is not None:
+            return await inspect(self._host, run.profile, pid, port=run.port, cgroup=cgroup)
         waiting = shown.get("ActiveState") == "activating"
         return RunLook(
             alive=waiting,
-            exit_code=None if waiting else code,
+            exit_code=None if waiting else unitfacts.exit_code(run.place, shown),
             oom_killed=shown.get("Result") == "oom-kill",
             port=await port_facts(self._host, run.port),
             waiting="systemd has not started it yet" if waiting else "",
@@ -155,60 +170,74 @@ class SystemdLauncher:
         argv = [*await self._systemctl(), "stop", run.place]
         patience_s = grace_s + STOP_SLACK_S
         told = await self._run(argv, f"stop {run.profile}", changes=True, timeout_s=patience_s)
-        after = await self.look(run)
-        if after.alive and told.timed_out:
-            on_step(StopStep("SIGKILL to the whole unit", len(after.members)))
+        left = await self._left(before.members)
+        if left and told.timed_out:
+            on_step(StopStep("SIGKILL to the whole unit", len(left)))
             kill = [*await self._systemctl(), "kill", "--signal=SIGKILL", run.place]
             await self._run(kill, f"kill {run.profile}", changes=True)
-            after = await self.look(run)
-        if after.alive and not told.ok:
+            left = await self._left(before.members)
+        if left and not told.ok:
             raise LaunchError(f"{run.profile} could not be stopped", told.words)
-        return StopResult(after.members, await port_facts(self._host, run.port))
+        return StopResult(left, await port_facts(self._host, run.port))
+
+    async def _left(self, members: Sequence[MemberFacts]) -> tuple[MemberFacts, ...]:
+        return await remaining(self._host, members)
 
     # --- how systemd is asked --------------------------------------------------------------------
 
     async def _is_root(self) -> bool:
-        if self._root is None:
+        if self._uid is None:
             told = await self._run(["id", "-u"], "ask who works there")
-            self._root = told.out.strip() == "0"
-        return self._root
+            self._uid = told.out.strip()
+        return self._uid == "0"
 
     async def _systemctl(self) -> list[str]:
         return ["systemctl", *([] if await self._is_root() else ["--user"])]
 
-    async def _show(self, profile: Profile) -> Mapping[str, str] | None:
-        return await self._show_unit(_unit(profile))
-
-    async def _show_unit(self, unit: str) -> Mapping[str, str] | None:
+    async def _show(self, unit: str) -> Shown | None:
         argv = [*await self._systemctl(), "show", "--no-pager", f"--property={SHOWN}", unit]
         told = await self._run(argv, f"look at {unit}")
-        if not told.ok:
-            return None
-        pairs = (line.partition("=") for line in told.out.splitlines() if "=" in line)
-        return {name: value for name, _, value in pairs}
+        return unitfacts.read_shown(told.out) if told.ok else None
 
-    async def _run_of(self, name: str, unit: str, shown: Mapping[str, str]) -> Run | None:
-        begun = shown.get("ExecMainPID", "0") != "0" or shown.get("ActiveState") == "activating"
-        if not begun or shown.get("LoadState") == "not-found":
+    async def _run_of(self, name: str, unit: str, shown: Shown) -> Run | None:
+        if not unitfacts.is_there(shown):
             return None
         profile = self._profiles.get(name)
-        by, origin = _who(shown.get("Description", ""))
-        return Run(
+        by, origin = unitfacts.started_by(shown)
+        run = Run(
             run_id=shown.get("InvocationID") or unit,
             profile=name,
             launcher="systemd",
             place=unit,
             log=await self._log(profile, unit, shown),
-            started_at=_epoch(shown.get("ExecMainStartTimestamp", "")),
+            started_at=unitfacts.started_at(shown),
             argv=profile.command if profile is not None else (),
             port=profile.port if profile is not None else None,
             engine=profile.engine.id.value if profile is not None else None,
-            pid=int(shown.get("MainPID") or 0) or None,
+            pid=unitfacts.main_pid(shown),
             by=by,
             origin=origin,
         )
+        return run if profile is not None else await self._known_by_its_process(run)
 
-    async def _log(self, profile: Profile | None, unit: str, shown: Mapping[str, str]) -> LogPlace:
+    async def _known_by_its_process(self, run: Run) -> Run:
+        """What no profile tells of a unit, its main process does."""
+        if run.pid is None:
+            return run
+        try:
+            told = await describe(self._host, run.pid)
+        except RoomError:  # it has ended meanwhile
+            return run
+        engine = recognise(told.argv)
+        port = told.ports[0] if told.ports else None
+        if port is None and engine is not None:
+            port = named_port(engine, told.argv)
+        return replace(
+            run, argv=told.argv, env=told.env, cwd=told.cwd, port=port,
+            engine=engine.id.value if engine is not None else None,
+        )  # fmt: skip
+
+    async def _log(self, profile: Profile | None, unit: str, shown: Shown) -> LogPlace:
         if profile is not None and profile.log is not None:
             return LogPlace(LogKind.FILE, profile.log)
         root = await self._is_root()
@@ -229,22 +258,4 @@ class SystemdLauncher:
 
 def _unit(profile: Profile) -> str:
     name = profile.unit or f"{PREFIX}{profile.name}"
-    return name if name.endswith(".service") else f"{name}.service"
-
-
-def _cgroup(shown: Mapping[str, str]) -> str | None:
-    place = shown.get("ControlGroup", "")
-    return f"/sys/fs/cgroup{place}" if place.strip("/") and ".." not in place else None
-
-
-def _who(description: str) -> tuple[str | None, str | None]:
-    _, told, rest = description.partition(", started by ")
-    by, _, origin = rest.partition(" from ")
-    return (by, origin) if told else (None, None)
-
-
-def _epoch(text: str) -> float | None:
-    """`Wed 2026-12-02 10:00:00 UTC` in epoch seconds."""
-    with contextlib.suppress(ValueError):
-        return datetime.strptime(text, "%a %Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC).timestamp()
-    return None
+    return name if name.endswith(SUFFIX) else f"{name}{SUFFIX}"

@@ -1,0 +1,160 @@
+"""Containers: named ones, ones that a command makes, ones that somebody else started."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from backends.servers.launchers.base import LaunchError, ProfileBusy
+from backends.servers.launchers.container import asks_for_gpus
+from backends.servers.lifecycle import ANSWERING, State
+from backends.servers.profiles import Profile
+from tests.servers_live import gpus
+from tests.servers_live.rooms import DEADLINE_S, desk_of, is_state, quick_profile
+
+FAKE = Path(__file__).with_name("fake_docker.py")
+
+
+class Docker:
+    """The fake one, and what it was asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def calls(self) -> list[list[str]]:
+        return [json.loads(line) for line in (self.folder / "calls").read_text().splitlines()]
+
+    def make(self, name: str, argv: list[str] | tuple[str, ...], **more: object) -> None:
+        """A container that exists and was never started."""
+        (self.folder / f"{name}.json").write_text(json.dumps({"argv": list(argv), "more": more}))
+
+
+@pytest.fixture(params=["docker", "podman"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> Docker:
+    folder, programs = tmp_path / "docker", tmp_path / "bin"
+    folder.mkdir()
+    programs.mkdir()
+    program = programs / kind
+    program.write_text(f"#!{sys.executable}\n{FAKE.read_text()}")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_DOCKER", str(folder))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return Docker(folder)
+
+
+def boxed(kind: str, *command: str, **more: object) -> Profile:
+    """A profile whose server runs in the container `box`."""
+    return quick_profile("served", launcher=kind, unit="box", **more)
+
+
+async def test_a_named_container_is_started_watched_and_stopped(docker: Docker, kind: str) -> None:
+    profile = boxed(kind)
+    docker.make("box", profile.command, HostConfig={"NetworkMode": "host"})
+    async with desk_of(profile) as desk:
+        assert await desk.check(profile) == []
+        run = await desk.start(profile)
+        assert [kind, "start", "box"] in docker.calls
+        async with await desk.watch(run, profile) as watch:
+            await watch.until(is_state(*ANSWERING), DEADLINE_S)
+            with pytest.raises(ProfileBusy):
+                await desk.start(profile)
+            assert "earlier-run" in [finding.id for finding in await desk.check(profile)]
+            assert run.log is not None
+            assert run.log.argv[:3] == (kind, "logs", "--follow")
+            watch.stop_asked()
+            assert (await desk.stop(run, grace_s=7)).complete
+            assert [kind, "stop", "--time=7", "box"] in docker.calls
+            await watch.until(is_state(State.STOPPED), DEADLINE_S)
+
+
+async def test_a_container_is_made_by_the_profiles_own_command(docker: Docker, kind: str) -> None:
+    inner = quick_profile("inner")
+    made = [kind, "run", "-d", "--rm", "--name", "other", "--gpus", "all", "image", *inner.command]
+    profile = quick_profile("served", launcher=kind)
+    profile = type(profile)(
+        name="served", host="here", engine=profile.engine, command=tuple(made), port=inner.port,
+        launcher=profile.launcher, unit="box", ready=profile.ready,
+    )  # fmt: skip
+    async with desk_of(profile) as desk:
+        run = await desk.start(profile)
+        (asked,) = [call for call in docker.calls if call[1] == "run"]
+        head = [kind, "run", "--detach", "--name=box", "--rm", "--gpus", "all", "image"]
+        assert asked == [*head, *inner.command]
+        async with await desk.watch(run, profile) as watch:
+            await watch.until(is_state(*ANSWERING), DEADLINE_S)
+        assert (await desk.stop(run)).complete
+
+
+async def test_a_server_in_a_container_that_nobody_configured_is_found(
+    docker: Docker, kind: str, tmp_path: Path
+) -> None:
+    profile = quick_profile("inner")
+    program = tmp_path / "llama-server"
+    program.write_text(f"#!{sys.executable}\n" + Path(profile.command[1]).read_text())
+    program.chmod(0o755)
+    docker.make(
+        "theirs",
+        [str(program), "--port", str(profile.port)],
+        HostConfig={"NetworkMode": "bridge"},
+        NetworkSettings={"Ports": {f"{profile.port}/tcp": [{"HostPort": str(profile.port)}]}},
+    )
+    docker.make("sleeper", ["sleep", "600"])
+    async with desk_of() as desk:
+        assert [run.profile for run in await desk.runs() if run.launcher == kind] == []
+        for name in ("theirs", "sleeper"):
+            await _ask([kind, "start", name])
+        run = await desk.find("theirs")
+        assert (run.launcher, run.engine, run.port) == (kind, "llamacpp", profile.port)
+        assert [r.profile for r in await desk.runs() if r.port == profile.port] == ["theirs"]
+        async with await desk.watch(run) as watch:
+            await watch.until(is_state(*ANSWERING), DEADLINE_S)
+        assert (await desk.stop(run)).complete
+        await _ask([kind, "stop", "sleeper"])
+
+
+async def test_a_container_that_sees_no_gpu_is_told(
+    docker: Docker, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus.install(tmp_path / "gpus.json", monkeypatch).now(processes=[])
+    profile = boxed(kind)
+    docker.make("box", profile.command, HostConfig={"NetworkMode": "host"})
+    async with desk_of(profile) as desk:
+        await gpus.seen(desk)
+        assert "container-without-gpus" in [f.id for f in await desk.check(profile)]
+        docker.make("box", profile.command, HostConfig={"DeviceRequests": [{"Count": -1}]})
+        assert "container-without-gpus" not in [f.id for f in await desk.check(profile)]
+
+
+async def test_a_container_that_is_not_there(docker: Docker, kind: str) -> None:
+    profile = boxed(kind)
+    async with desk_of(profile) as desk:
+        (finding,) = [f for f in await desk.check(profile) if f.id == "container-missing"]
+        assert "knows no container box" in finding.title
+        with pytest.raises(LaunchError, match="knows no container"):
+            await desk.start(profile)
+
+
+def test_whether_a_command_asks_for_gpus() -> None:
+    assert asks_for_gpus(["docker", "run", "--gpus", "all", "i"])
+    assert asks_for_gpus(["docker", "run", "--gpus=2", "i"])
+    assert asks_for_gpus(["podman", "run", "--device", "nvidia.com/gpu=all", "i"])
+    assert asks_for_gpus(["docker", "run", "--device=/dev/kfd", "i"])
+    assert asks_for_gpus(["docker", "run", "--runtime", "nvidia", "i"])
+    assert not asks_for_gpus(["docker", "run", "--device", "/dev/fuse", "i"])
+
+
+async def _ask(argv: list[str]) -> None:
+    process = await asyncio.create_subprocess_exec(*argv)
+    assert await process.wait() == 0

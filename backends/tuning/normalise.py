@@ -29,6 +29,8 @@ PREFIXES: Final = (
     "proc/",
     "/etc/pve/",
     "/etc/default/grub.d/",
+    "/boot/",
+    "/efi/loader/",
     "/etc/sysctl",
     "/etc/tmpfiles.d/",
     "/etc/modprobe.d/",
@@ -314,8 +316,37 @@ def _boot(known: Raw) -> Iterator[Fact]:
             yield _derive(status, "boot/loader", "systemd-boot")
         elif "is configured with: grub" in status.value:
             yield _derive(status, "boot/loader", "grub")
-    elif grub is not None and grub.value and known.text("/etc/kernel/cmdline") is None:
-        yield _derive(grub, "boot/loader", "grub")
+    elif name := _loader(known):
+        yield _derive(name[0], "boot/loader", name[1])
+
+
+LOADER_INFO: Final = "/sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
+"""Which boot loader started this boot, in its own words (Boot Loader Interface): 4 bytes of
+attributes, then UTF-16."""
+
+
+def _loader(known: Raw) -> tuple[Fact, str] | None:
+    """By the firmware's word, else by which files are there; None where they say both."""
+    told = known.get(LOADER_INFO)
+    if told is not None and isinstance(told.value, str):
+        try:
+            words = bytes.fromhex(told.value)[4:].decode("utf-16-le", "replace").lower()
+        except ValueError:
+            words = ""
+        for mark, name in (("systemd-boot", "systemd-boot"), ("grub", "grub")):
+            if words.startswith(mark):
+                return told, name
+    grub, one_line = known.get("/etc/default/grub"), known.get("/etc/kernel/cmdline")
+    if grub is not None and grub.value and (one_line is None or not one_line.value):
+        return grub, "grub"
+    if grub is None or grub.error != "ENOENT":
+        return None  # not read is not the same as not there
+    if one_line is not None and one_line.value:
+        return one_line, "systemd-boot"
+    entries = [*known.below("/boot/"), *known.below("/efi/loader/")]
+    if one_line is not None and one_line.error == "ENOENT":
+        return next(((fact, "systemd-boot") for fact in entries if fact.value), None)
+    return None
 
 
 def _sysctls(known: Raw) -> Iterator[Fact]:

@@ -67,6 +67,8 @@ class Probe:
 HOST_ONLY: Final = (Vantage.HOST,)
 CPU: Final = "/sys/devices/system/cpu"
 PCI: Final = "/sys/bus/pci/devices"
+LOADER_INFO: Final = "LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
+"""The EFI variable in which a boot loader says its name (Boot Loader Interface)."""
 
 
 def _files(*paths: str, root: bool = False) -> tuple[Probe, ...]:
@@ -97,6 +99,9 @@ FILES: Final = _files(
     "/etc/kernel/cmdline",
     "/etc/default/grub",
     "/etc/default/grub.d/*.cfg",
+    "/boot/loader/entries/*.conf",
+    "/boot/efi/loader/entries/*.conf",
+    "/efi/loader/entries/*.conf",
     "/etc/tuned/active_profile",
     "/run/reboot-required",
     "/proc/1/environ",
@@ -192,6 +197,7 @@ CONFIGURATIONS: Final = tuple(
 )
 OTHERS: Final = (
     Probe(ProbeKind.BYTES, f"{PCI}/*/config", root=True, limit_bytes=4096),
+    Probe(ProbeKind.BYTES, f"/sys/firmware/efi/efivars/{LOADER_INFO}", limit_bytes=256),
     Probe(ProbeKind.LINK, f"{PCI}/*"),
     Probe(ProbeKind.LINK, f"{PCI}/*/driver"),
     Probe(ProbeKind.LINK, f"{PCI}/*/iommu_group"),

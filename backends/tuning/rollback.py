@@ -54,7 +54,11 @@ async def roll_back(
         root=snapshot.roots.get(own, "/"),
         below=snapshot.roots.get(Vantage.HOST, "/"),
     )
-    after = {(r.vantage, path): data for r in results for path, data in r.after.items()}
+    # A file that several fixes edited may have stopped at any of them: each text is ours.
+    after: dict[tuple[Vantage, str], list[bytes | None]] = {}
+    for result in results:
+        for path, data in result.after.items():
+            after.setdefault((result.vantage, path), []).append(data)
     ran = {(r.check, command) for r in results for command in r.ran}
     back: list[Result] = []
     boots: dict[Vantage, str] = {}
@@ -63,8 +67,8 @@ async def roll_back(
             continue
         if saved.kind == "command" and (saved.check, saved.where) not in ran:
             continue
-        new = after.get((saved.vantage, saved.path))
-        result = await _one(machines, snapshot, saved, new, boots, reading, force=force)
+        made = after.get((saved.vantage, saved.path), [])
+        result = await _one(machines, snapshot, saved, made, boots, reading, force=force)
         back.append(result)
         told(result)
     return back
@@ -74,7 +78,7 @@ async def _one(
     machines: Machines,
     snapshot: Snapshot,
     saved: Saved,
-    new: bytes | None,
+    made: Sequence[bytes | None],
     boots: dict[Vantage, str],
     reading: Reading,
     *,
@@ -106,8 +110,9 @@ async def _one(
                 return told(Outcome.FAILED, f"it cannot be read: {live.error}")
             if live.data == saved.old:
                 return told(Outcome.ALREADY_SO, "as before")
-            ours = live.data == new or (
-                saved.kind == "write" and new is not None and same_value(new, live.data)
+            ours = live.data in made or (
+                saved.kind == "write"
+                and any(new is not None and same_value(new, live.data) for new in made)
             )
             if not ours and not force:
                 now = "gone" if live.data is None else f"now {_shown(live.data)}"

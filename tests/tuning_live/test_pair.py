@@ -16,11 +16,13 @@ from backends.config import HostConfig
 from backends.errors import AgentError
 from backends.hub import RoomHub
 from backends.storage.tuning_tables import TuningHistory
+from backends.tuning import prepare
 from backends.tuning.engine import evaluate
 from backends.tuning.facts import Vantage
 from backends.tuning.findings import Verdict
 from backends.tuning.gather import Reading, gather
 from backends.tuning.machines import Machines
+from backends.tuning.reboot import preview
 from backends.tuning.runs import fell_back, keep
 from backends.tuning.snapshot import BACKUPS, Outcome
 from tests.tuning_live.conftest import DEADLINE_S, Bench, Open
@@ -74,6 +76,8 @@ async def test_stale_majors_are_found_explained_and_mended_in_the_configuration(
         ]
         assert wrong[0].verdict is Verdict.FAIL
         assert "nvidia-uvm is 509 today" in wrong[0].evidence
+        raw = next(f for f in findings.values() if f.rule == "virt.lxc_devn")
+        assert (raw.verdict, raw.cause) == (Verdict.WARN, "virt.lxc_majors"), "one root cause"
         plan = await bench.plan(wrong[0].check)
         assert plan.hosts == ("pve",)
         assert any("-lxc.cgroup2.devices.allow: c 508:* rwm" in line for line in plan.lines())
@@ -163,3 +167,37 @@ async def test_a_user_without_rights_is_told_what_needs_root(open_folder: Path) 
         with pytest.raises(AgentError, match="not allowed as root"):
             await bench.plan("numa.balancing")
         assert tree.read("/proc/sys/kernel/numa_balancing") == b"1\n"
+
+
+async def test_without_devn_the_numbers_are_edited_and_a_preview_says_how_long_that_holds(
+    open_hosts: Open, tree: Tree, guest: Tree
+) -> None:
+    """Proxmox VE older than 8.2: today's numbers in the real file."""
+    tree.put(CONF, OLD_CONF)
+    tree.program("pveversion", "echo 'pve-manager/8.1.4/ec5affc9 (running kernel: 6.5.11-8-pve)'")
+    async with open_hosts(GUEST, PVE) as (inside, outside):
+        bench = Bench(Machines(inside, outside), guest, tree)
+        _, findings = await bench.judge()
+        stale = next(f for f in findings.values() if f.check.startswith("virt.lxc_majors"))
+        assert stale.verdict is Verdict.FAIL
+        assert stale.cause == ""
+        plan = await bench.plan(stale.check)
+        lines = plan.lines()
+        assert "  -lxc.cgroup2.devices.allow: c 508:* rwm" in lines
+        assert "  +lxc.cgroup2.devices.allow: c 509:* rwm" in lines
+        assert not any("dev0" in line for line in lines)
+        results = await bench.carry_out(plan)
+        new = tree.read(CONF).decode()
+        assert new == OLD_CONF.replace("508", "509", 1).replace("234", "235", 1)
+        assert tree.read(f"{BACKUPS}/{plan.snapshot.snapshot_id}{CONF}").decode() == OLD_CONF
+        later, after = await bench.judge()
+        assert after[stale.check].verdict is Verdict.PASS
+        (uvm,) = [c for c in preview(later.document) if c.what == "major of nvidia-uvm"]
+        assert uvm.after == "given out anew"
+        assert "container 129" in uvm.note
+        second = await prepare.prepare(bench.machines, later, [stale], reading=bench.reading)
+        assert not second.changes
+        assert {r.outcome for r in await bench.back(plan, list(results.values()))} == {
+            Outcome.APPLIED
+        }
+        assert tree.read(CONF).decode() == OLD_CONF

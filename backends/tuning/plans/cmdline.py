@@ -231,7 +231,7 @@ def _unquote(raw: str) -> tuple[str, str]:
     match = re.match(
         r"""(?:"((?:[^"\\`]|\\.)*)"|'([^']*)'|([^\s"'`$;&|<>()\\]*))(\s*(?:#.*)?)$""", raw
     )
-    if not match:
+    if not match or "$(" in match[1 if match[1] is not None else 0]:
         raise PlanError(
             "a GRUB variable is not plainly quoted",
             raw[:120],

@@ -25,6 +25,9 @@ from backends.tuning.rules.base import (
 from backends.tuning.rules.gpu import VERSION
 from backends.tuning.rules.majors import FIXED_MAJORS, driver_of, majors, majors_of_nodes
 
+DEVN_SINCE = (8, 2)
+"""The first Proxmox VE whose containers take devN entries (pve-container 5.1)."""
+
 
 def containers(scene: Scene) -> Iterable[tuple[str, Lxc]]:
     """Proxmox container configurations that are at hand, by id."""
@@ -54,12 +57,15 @@ def device_majors(scene: Scene) -> Judgements:
 @rule("virt.lxc_majors")
 def lxc_majors(scene: Scene) -> Judgements:
     table = majors(scene.view) or majors_of_nodes(scene.view)
+    release = numbers.release(scene.view.peek("pve/version") or "")
     for id_, config in containers(scene):
         label = id_
         if not config.uses_gpu:
             yield not_applicable("no GPU handed in", label)
             continue
         fix = devn_fix(id_, config)
+        if release is not None and release < DEVN_SINCE:
+            fix = majors_fix(id_, config, table)
         raw = [n for n in config.mounts if n not in config.devn]
         if not config.allows and not raw:
             yield passed("devN entries alone: today's majors at every start", label)
@@ -151,13 +157,49 @@ def devn_fix(id_: str, config: Lxc) -> Fix:
     )
 
 
+def majors_fix(id_: str, config: Lxc, table: Mapping[str, int]) -> Fix:
+    """Write today's majors in the place of those of an earlier boot, where there is no devN."""
+    pairs = stale_majors(config, table)
+    if not id_.isdecimal() or not pairs:
+        return manual(
+            "write today's majors of /proc/devices into lxc.cgroup2.devices.allow, then restart "
+            "the container; better, move to Proxmox VE 8.2 or newer and devN entries"
+        )
+    told = ", ".join(f"{old} -> {new}" for old, new in pairs)
+    edit = EditFile(f"/etc/pve/lxc/{id_}.conf", "lxc_majors", pairs)
+    return Fix(
+        f"majors {told} of container {id_}, until they are given out anew",
+        persistent=(edit,),
+        restarts=f"container {id_}",
+        risk=Risk.MEDIUM,
+        undo="the configuration comes back from its copy; restart the container",
+    )
+
+
+def stale_majors(config: Lxc, table: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
+    """Written-down majors that belong to no GPU today, each with the nearest that lacks a rule."""
+    allowed = {a.major for a in config.allows if not a.v1}
+    gpu = {m for name, m in table.items() if name.startswith("nvidia") or name == "drm"}
+    stale = sorted(
+        m for m in allowed if m is not None and m >= 100 and m not in gpu and m not in FIXED_MAJORS
+    )
+    needed = {name: m for name, m in table.items() if name.startswith("nvidia")}
+    missing = sorted(m for m in needed.values() if m not in allowed)
+    near = sorted((abs(old - new), old, new) for old in stale for new in missing)
+    pairs: dict[int, int] = {}
+    for _, old, new in near:
+        if old not in pairs and new not in pairs.values():
+            pairs[old] = new
+    return tuple((str(old), str(new)) for old, new in sorted(pairs.items()))
+
+
 @rule("virt.lxc_devn")
 def lxc_devn(scene: Scene) -> Judgements:
     version = numbers.release(scene.view.peek("pve/version") or "")
     for id_, config in containers(scene):
         if not config.uses_gpu:
             yield not_applicable("no GPU handed in", id_)
-        elif version is not None and version < (8, 2):
+        elif version is not None and version < DEVN_SINCE:
             yield not_applicable("Proxmox VE older than 8.2", id_)
         elif config.raw_gpu:
             yield warned(

@@ -202,7 +202,9 @@ class Roster:
                 self._changed()
                 await watch.hear(8.0)
                 first = watch.assessment
-                starting = first.state not in ANSWERING and first.state not in OVER
+                # Whatever comes of a start that is seen from its beginning is news.
+                starting = watch.from_start or first.state not in (*ANSWERING, *OVER)
+                lived = watch.from_start or first.state not in OVER
                 found = await watch.until(lambda a: a.state in ANSWERING or a.state in OVER)
                 if found.state in ANSWERING:
                     await self._came_up(server, watch, found, seen=starting)
@@ -213,7 +215,7 @@ class Roster:
                     found = watch.assessment
                     await self._write_down(server, watch, found)
                 server.over = (watch.assessment, watch.verdict)
-                if first.state not in OVER and self._view(server).failed:
+                if lived and self._view(server).failed:
                     self._failed(self._view(server))
         except RoomError as error:
             server.error = str(error)

@@ -87,7 +87,7 @@ async def test_a_start_is_seen_through_written_down_and_stopped(tmp_path: Path) 
             assert view.can_stop
             assert view.members
             assert view.up_s is not None
-            assert told.ready == ["quick"]
+            await until(lambda: told.ready)
             await until(lambda: seen(roster, "quick").earlier)
             assert seen(roster, "quick").earlier[0].outcome == "ready"
             result = await roster.stop("quick")

@@ -1,77 +1,238 @@
-"""Runs the micro-measurements in a child: the python that has torch is not always the agent's."""
+"""Micro-measurements of a host, on request: programs of ours and the host's own tools.
+
+What needs a GPU is done through libcuda, torch (the python that has it is not always the agent's),
+nvbandwidth and nccl-tests, whichever are there. Nothing is done beside processes that hold GPUs,
+unless that was confirmed.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
-from typing import Any, Dict, Optional
+import time
+from typing import Any, Dict, List, Optional
 
-from . import measure_torch
+from . import facts_gpu, measure_child, measure_cpu, measure_cuda, measure_load, measure_torch
 
 CHECK = "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"
 LIMIT_S = 300.0
-MAX_LINES = 20_000
+BUSY = 16
+"""Status where GPUs are held: EBUSY."""
+MAX_OUTPUT = 256 * 1024
+"""Characters of what a tool printed."""
+HELD_PCT = 5
+"""Of a GPU's memory, from which on somebody is there whose process is not visible."""
+REDUCE_RUNS = 3
 PLACES = ("/opt/venv/bin/python", "/opt/conda/bin/python", "/usr/local/bin/python3")
+TOOL_PLACES = (
+    "/usr/local/bin", "/usr/bin", "/usr/local/cuda/bin", "/opt/nccl-tests/build",
+    "/usr/local/nccl-tests/build", "/opt/nvbandwidth", "/usr/local/cuda/extras/demo_suite",
+)  # fmt: skip
+CUDA_PARTS = ("copies", "memory", "launch", "pairs")
+TORCH_PARTS = ("matmul", "allreduce")
+CPU_PARTS = ("wakeup", "read")
+LOAD_PARTS = ("link",)
+BANDWIDTH_TESTS = {
+    "copies": ["host_to_device_memcpy_ce", "device_to_host_memcpy_ce"],
+    "pairs": ["device_to_device_memcpy_write_ce"],
+}
+ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""CUDA counts GPUs as NVML does then."""
 
 
 def register(agent: Any) -> None:
     """Add the methods of this area."""
     agent.methods.add_stream("measure.run", run)
+    agent.on_end(measure_child.end_all)
 
 
 def run(params: Dict[str, Any], stream: Any) -> None:
-    """Stream the lines of the measuring program as objects.
+    """Stream what is measured, as objects.
 
     Args:
-        params: `python` (the one that has torch; looked for where it is missing), `path` (of a
-            model, to be read), `limit_s`.
-        stream: Gets the program's messages, and at the end `{"status": ..., "words": ...}`.
+        params: `parts` (names), `python` (the one that has torch; looked for where it is missing),
+            `path` (of a model, to be read), `load_s` (of the part `link`), `limit_s`, `beside`
+            (also where processes hold GPUs), `root` (a folder in the place of `/`, for trials).
+        stream: Gets `{"key", "value"}`, `{"said"}`, `{"tool", "output"}` with what a tool of the
+            host printed, `{"part", "status", "words"}` for each part that failed or could not be
+            done, and at the end `{"status", "words"}`: 0, or 16 where GPUs are held.
     """
-    python = params.get("python") or find_python()
-    if python is None:
-        stream.send({"status": 127, "words": "no python with torch was found"})
+    parts = [str(name) for name in params.get("parts") or ()]
+    holding = held() if set(parts) - set(CPU_PARTS) else []
+    if holding and not params.get("beside"):
+        stream.send({"status": BUSY, "words": "; ".join(holding)[:300]})
         return
-    options = json.dumps({"path": params.get("path") or ""})
-    child: Any = subprocess.Popen(
-        [python, "-", options],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    timer = threading.Timer(float(params.get("limit_s", LIMIT_S)), _kill, [child])
-    timer.daemon = True
-    timer.start()
-    words = [b""]
-    reader = threading.Thread(target=lambda: words.append(child.stderr.read(65_536)), daemon=True)
-    reader.start()
-    try:
-        child.stdin.write(source().encode("utf-8"))
-        child.stdin.close()
-        for number, line in enumerate(child.stdout):
-            if number >= MAX_LINES:
-                break
-            try:
-                stream.send(json.loads(line.decode("utf-8", "replace")))
-            except ValueError:
-                continue
-        reader.join(2.0)
-        said = words[-1].decode("utf-8", "replace").strip().split("\n")[-1][:300]
-        stream.send({"status": child.wait(10), "words": said, "python": python})
-    finally:
-        timer.cancel()
-        _kill(child)
+    _Measurement(params, stream, parts).everything()
+    stream.send({"status": 0, "words": ""})
 
 
-def _kill(child: Any) -> None:
+class _Measurement:
+    """One request."""
+
+    def __init__(self, params: Dict[str, Any], stream: Any, parts: List[str]) -> None:
+        self._params = params
+        self._stream = stream
+        self._parts = parts
+        self._until = time.monotonic() + float(params.get("limit_s") or LIMIT_S)
+
+    def everything(self) -> None:
+        """Part after part; one that fails stops no other."""
+        own = sys.executable or "python3"
+        self._program(CPU_PARTS, own, measure_cpu, path=self._params.get("path") or "")
+        self._load(own)
+        self._program(CUDA_PARTS, self._params.get("python") or own, measure_cuda)
+        wanted = [test for part in self._parts for test in BANDWIDTH_TESTS.get(part, ())]
+        if wanted:
+            self._tool("nvbandwidth", ["-t", *wanted])
+        gpus = len(handles())
+        reduced = "allreduce" in self._parts and (
+            gpus == 1 or self._tool("all_reduce_perf", _reduce(gpus), REDUCE_RUNS)
+        )
+        torch_parts = [
+            part
+            for part in TORCH_PARTS
+            if part in self._parts and not (part == "allreduce" and reduced)
+        ]
+        if not torch_parts:
+            return
+        python = self._params.get("python") or find_python()
+        self._fact("tool/torch", python, "no python with torch was found")
+        if python is None:
+            words = "no python with torch was found; name it with --python"
+            for part in torch_parts:
+                self._failed(part, 127, words)
+            return
+        self._program(tuple(torch_parts), python, measure_torch)
+
+    def _program(self, names: Any, python: str, module: Any, **options: Any) -> None:
+        """A program of ours, for those of these parts that were asked for."""
+        parts = [name for name in names if name in self._parts]
+        if not parts:
+            return
+        text = json.dumps(dict(options, parts=parts, stub=measure_child.STUB))
+        argv = [str(python), "-c", measure_child.STUB, text]
+        status, words = measure_child.run(
+            argv, self._stream, self._until, self._line, source(module), ORDER
+        )
+        if status != 0:
+            for part in parts:
+                self._failed(part, status, words)
+
+    def _load(self, python: str) -> None:
+        """Read GPUs and links beside a load on them."""
+        if not set(LOAD_PARTS) & set(self._parts):
+            return
+        watch = measure_load.Watch(str(self._params.get("root") or ""))
+        seconds = float(self._params.get("load_s") or 12.0) + measure_load.SETTLE_S
+        began: List[float] = []
+
+        def line(data: bytes) -> None:
+            if b'"load": "began"' in data:
+                began.append(time.monotonic())
+                watch.begin()
+            else:
+                self._line(data)
+
+        self._stream.send({"said": "load on every GPU for %.0f s" % seconds})
+        options = json.dumps({"load_s": seconds})
+        python = str(self._params.get("python") or python)
+        argv = [python, "-c", measure_child.STUB, options]
+        status, words = measure_child.run(
+            argv, self._stream, self._until, line, source(measure_cuda), ORDER
+        )
+        watched = watch.end() if began else 0.0
+        if status != 0:
+            self._failed("link", status, words)
+        elif watched < 1.0:
+            self._failed("link", 1, "the load was too short to read beside it")
+        else:
+            watch.tell(lambda key, value: self._fact(key, value), watched)
+
+    def _tool(self, name: str, arguments: List[str], runs: int = 1) -> bool:
+        """Run a tool of the host, and hand over what it printed; gives whether it did its work."""
+        path = find_tool(name)
+        self._fact("tool/" + name, path, "not found on this host")
+        if path is None:
+            return False
+        for _ in range(runs):
+            self._stream.send({"said": "%s %s" % (path, " ".join(arguments))})
+            lines: List[bytes] = []
+            status, words = measure_child.run(
+                [path, *arguments], self._stream, self._until, lines.append, None, ORDER
+            )
+            text = b"".join(lines).decode("utf-8", "replace")[:MAX_OUTPUT]
+            if text:
+                self._stream.send({"tool": name, "output": text})
+            if status != 0:
+                self._failed(name, status, words or text.strip().split("\n")[-1][:300])
+                return False
+        return True
+
+    def _line(self, data: bytes) -> None:
+        try:
+            message = json.loads(data.decode("utf-8", "replace"))
+        except ValueError:
+            return
+        if isinstance(message, dict):
+            self._stream.send(message)
+
+    def _fact(self, key: str, value: Any, error: Optional[str] = None) -> None:
+        message = {"key": "bench/" + key, "value": value}
+        if value is None:
+            message["error"] = error or "not known"
+        self._stream.send(message)
+
+    def _failed(self, part: str, status: int, words: str) -> None:
+        self._stream.send({"part": part, "status": status, "words": words})
+
+
+def _reduce(gpus: int) -> List[str]:
+    """8 KiB to 128 MiB over all GPUs."""
+    return ["-b", "8K", "-e", "128M", "-f", "4", "-g", str(max(1, gpus)), "-n", "20", "-w", "5"]
+
+
+def handles() -> List[Any]:
+    """The handles of all GPUs; empty where NVML does not say."""
     try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except OSError:
-        pass
+        nvml = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+        return [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+    except Exception:
+        return []
+
+
+def held() -> List[str]:
+    """Who holds GPUs, in words; memory that is taken counts where its process is not visible."""
+    said = []
+    for index, handle in enumerate(handles()):
+        nvml: Any = importlib.import_module("pynvml")
+        try:
+            pids = [int(one.pid) for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+        except Exception:
+            pids = []
+        if pids:
+            said.append("GPU %d is held by pid %s" % (index, ", ".join(map(str, pids[:8]))))
+            continue
+        try:
+            used = facts_gpu.CALLS["used_mib"](nvml, handle)
+            total = facts_gpu.CALLS["vram_mib"](nvml, handle)
+        except Exception:
+            continue
+        if total and 100.0 * used / total > HELD_PCT:
+            said.append("%d MiB of GPU %d are taken" % (used, index))
+    return said
+
+
+def find_tool(name: str) -> Optional[str]:
+    """A tool on the PATH, or where it is usually built."""
+    for folder in os.environ.get("PATH", "").split(":") + list(TOOL_PLACES):
+        path = os.path.join(folder, name)
+        if folder and os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
 
 
 def find_python() -> Optional[str]:
@@ -90,8 +251,7 @@ def find_python() -> Optional[str]:
     return None
 
 
-def source() -> str:
-    """The text of the measuring program, as its loader has it."""
-    spec = measure_torch.__spec__
-    text = spec.loader.get_source(measure_torch.__name__)  # type: ignore[union-attr]
+def source(module: Any) -> str:
+    """The text of a program, as its loader has it."""
+    text = module.__spec__.loader.get_source(module.__name__)
     return str(text)

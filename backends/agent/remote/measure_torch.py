@@ -1,7 +1,7 @@
 """Micro-measurements with torch: a program of its own, run with the python that has torch.
 
-Prints one JSON line a result, `{"key": ..., "value": ...}`, with the keys of `bench/...` facts, and
-`{"said": ...}` for what it is at. Each figure is the median of three runs. It sets nothing.
+A bf16 matrix product of each GPU, and all-reduces over all of them through NCCL, one process a GPU.
+Prints one JSON line a result, as `measure_cuda` does. It sets nothing.
 """
 
 from __future__ import annotations
@@ -10,18 +10,23 @@ import ctypes
 import importlib
 import json
 import os
+import socket
 import statistics
+import subprocess
 import sys
-import time
-from typing import Any, Callable, Dict, List, Optional
+import threading
+from typing import Any, Callable, Dict, List
 
 RUNS = 3
-COPY_BYTES = 256 << 20
-COPIES = 10
 MATRIX = 8192
-LANE_GB_S = {2.5: 0.25, 5.0: 0.5, 8.0: 0.985, 16.0: 1.969, 32.0: 3.938, 64.0: 7.563}
-READ_BYTES = 4 << 30
-READ_S = 4.0
+PRODUCTS = 40
+SIZES = tuple(
+    (kib << 10, "%dKiB" % kib if kib < 1024 else "%dMiB" % (kib >> 10))
+    for kib in (8, 32, 128, 512, 2048, 8192, 32768, 131072)
+)
+LARGE_BYTES = 64 << 20
+"""From here on the bandwidth counts, below the latency."""
+WAIT_S = 120
 
 
 def out(**message: Any) -> None:
@@ -33,6 +38,17 @@ def out(**message: Any) -> None:
 def fact(key: str, value: Any) -> None:
     """One result."""
     out(key="bench/" + key, value=round(value, 3) if isinstance(value, float) else value)
+
+
+def leave_with_stdin() -> None:
+    """End when whoever started us has gone."""
+
+    def wait() -> None:
+        while sys.stdin.buffer.read(1024):
+            pass
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def spread(runs: List[float]) -> float:
@@ -48,69 +64,7 @@ def timed(torch: Any, device: int, work: Callable[[], None]) -> float:
     work()
     end.record()
     torch.cuda.synchronize(device)
-    return float(begin.elapsed_time(end)) / 1e3
-
-
-def three(torch: Any, device: int, amount: float, work: Callable[[], None]) -> List[float]:
-    """`amount` a second, three times, after one for warmth."""
-    work()
-    return [amount / timed(torch, device, work) for _ in range(RUNS)]
-
-
-class Cuda:
-    """A few questions for libcuda that torch has no words for."""
-
-    def __init__(self) -> None:
-        self._lib = ctypes.CDLL("libcuda.so.1")
-        self._lib.cuInit(0)
-
-    def attribute(self, device: int, number: int) -> int:
-        """CuDeviceGetAttribute."""
-        value = ctypes.c_int(0)
-        if self._lib.cuDeviceGetAttribute(ctypes.byref(value), number, device) != 0:
-            return 0
-        return value.value
-
-    def address(self, device: int) -> str:
-        """PCI address as the kernel writes it."""
-        text = ctypes.create_string_buffer(32)
-        if self._lib.cuDeviceGetPCIBusId(text, 32, device) != 0:
-            return "index-%d" % device
-        return text.value.decode().lower()
-
-
-def one_gpu(torch: Any, cuda: Cuda, device: int) -> None:
-    """Copies, memory, matrix product and launches of one GPU."""
-    gpu = cuda.address(device)
-    torch.cuda.set_device(device)
-    fact("name/" + gpu, torch.cuda.get_device_name(device))
-    free, total = torch.cuda.mem_get_info(device)
-    busy = total - free > total // 20
-    for name in ("h2d", "membw"):
-        fact("%s/%s/busy" % (name, gpu), busy)
-    if free < 4 * COPY_BYTES:
-        out(said="GPU %d has no room to be measured" % device)
-        return
-    host = torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=True)
-    there = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device)
-    amount = COPY_BYTES * COPIES / 1e9
-
-    def down() -> None:
-        for _ in range(COPIES):
-            there.copy_(host, non_blocking=True)
-
-    def up() -> None:
-        for _ in range(COPIES):
-            host.copy_(there, non_blocking=True)
-
-    for name, work in (("h2d", down), ("d2h", up)):
-        runs = three(torch, device, amount, work)
-        fact("%s/%s/gb_s" % (name, gpu), statistics.median(runs))
-        fact("%s/%s/spread_pct" % (name, gpu), spread(runs))
-    memory(torch, cuda, device, gpu, min(4 << 30, free // 4))
-    torch.cuda.empty_cache()
-    matmul(torch, device, gpu)
-    launches(torch, device, gpu)
+    return max(1e-9, float(begin.elapsed_time(end)) / 1e3)
 
 
 def repeat(count: int, work: Callable[[], Any]) -> Callable[[], None]:
@@ -123,149 +77,135 @@ def repeat(count: int, work: Callable[[], Any]) -> Callable[[], None]:
     return all_of_it
 
 
-def memory(torch: Any, cuda: Cuda, device: int, gpu: str, size: int) -> None:
-    """A copy within the GPU's memory: each byte is read and written."""
-    source = torch.empty(size, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    copy = repeat(4, lambda: target.copy_(source))
-    runs = three(torch, device, 2 * size * 4 / 1e9, copy)
-    fact("membw/%s/gb_s" % gpu, statistics.median(runs))
-    fact("membw/%s/spread_pct" % gpu, spread(runs))
-    # Attributes 36 and 37: memory clock in kHz, width of the memory bus in bits.
-    clock_khz, width_bits = cuda.attribute(device, 36), cuda.attribute(device, 37)
-    if clock_khz and width_bits:
-        fact("membw/%s/theory_gb_s" % gpu, 2.0 * clock_khz * 1e3 * width_bits / 8 / 1e9)
+def address(torch: Any, device: int) -> str:
+    """PCI address of a GPU as the kernel writes it."""
+    seen = torch.cuda.get_device_properties(device)
+    try:
+        place = (seen.pci_domain_id, seen.pci_bus_id, seen.pci_device_id)
+        return "%04x:%02x:%02x.0" % place
+    except AttributeError:  # torch has these since 2.6; the driver always has
+        cuda = ctypes.CDLL("libcuda.so.1")
+        cuda.cuInit(0)
+        text = ctypes.create_string_buffer(32)
+        if cuda.cuDeviceGetPCIBusId(text, 32, device) != 0:
+            return "index-%d" % device
+        return text.value.decode().lower()
 
 
 def matmul(torch: Any, device: int, gpu: str) -> None:
     """A bf16 matrix product."""
+    torch.cuda.set_device(device)
     a = torch.randn(MATRIX, MATRIX, device=device, dtype=torch.bfloat16)
     b = torch.randn(MATRIX, MATRIX, device=device, dtype=torch.bfloat16)
     c = torch.empty_like(a)
-    count = 40
-    work = 2.0 * MATRIX**3 * count / 1e12
-    runs = three(torch, device, work, repeat(count, lambda: torch.matmul(a, b, out=c)))
+    work = repeat(PRODUCTS, lambda: torch.matmul(a, b, out=c))
+    amount = 2.0 * MATRIX**3 * PRODUCTS / 1e12
+    work()
+    runs = [amount / timed(torch, device, work) for _ in range(RUNS)]
     fact("matmul/%s/tflop_s" % gpu, statistics.median(runs))
     fact("matmul/%s/spread_pct" % gpu, spread(runs))
 
 
-def launches(torch: Any, device: int, gpu: str) -> None:
-    """What a launch costs the host, and what a launch and its end cost together."""
-    small = torch.zeros(1, device=device)
-    submit, there_and_back = [], []
-    for _ in range(RUNS + 1):
-        torch.cuda.synchronize(device)
-        began = time.perf_counter()
-        for _ in range(2000):
-            small.add_(1.0)
-        submit.append((time.perf_counter() - began) / 2000 * 1e6)
-        torch.cuda.synchronize(device)
-        began = time.perf_counter()
-        for _ in range(500):
-            small.add_(1.0)
-            torch.cuda.synchronize(device)
-        there_and_back.append((time.perf_counter() - began) / 500 * 1e6)
-    fact("launch/%s/submit_us" % gpu, statistics.median(submit[1:]))
-    fact("launch/%s/round_trip_us" % gpu, statistics.median(there_and_back[1:]))
+def allreduce(count: int, stub: str) -> int:
+    """Over all GPUs, each in a process of its own; gives how many of these failed."""
+    if count < 2:
+        out(said="one GPU alone: nothing to reduce over")
+        return 0
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    source = globals()["SOURCE"].encode("utf-8")
+    children = []
+    for rank in range(count):
+        options = json.dumps({"rank": rank, "world": count, "port": port})
+        child: Any = subprocess.Popen([sys.executable, "-c", stub, options], stdin=subprocess.PIPE)
+        child.stdin.write(b"%d\n" % len(source) + source)
+        child.stdin.flush()
+        children.append(child)
+    failed = 0
+    for child in children:
+        try:
+            failed += child.wait(WAIT_S) != 0
+        except subprocess.TimeoutExpired:
+            failed += 1
+            child.kill()
+            child.wait()
+    return failed
 
 
-def pair(torch: Any, cuda: Cuda, a: int, b: int) -> None:
-    """A copy from one GPU to another, and what a few bytes take."""
-    name = "p2p/%s/%s" % (cuda.address(a), cuda.address(b))
-    fact(name + "/peer", bool(torch.cuda.can_device_access_peer(a, b)))
-    source = torch.empty(COPY_BYTES, dtype=torch.uint8, device=a)
-    target = torch.empty(COPY_BYTES, dtype=torch.uint8, device=b)
-    torch.cuda.set_device(a)
+def rank_of(torch: Any, options: Dict[str, Any]) -> None:
+    """One process of the all-reduce."""
+    from datetime import timedelta
 
-    def copies() -> None:
-        for _ in range(COPIES):
-            target.copy_(source, non_blocking=True)
-
-    runs = three(torch, a, COPY_BYTES * COPIES / 1e9, copies)
-    fact(name + "/gb_s", statistics.median(runs))
-    few, many = source[:4], target[:4]
-    times = []
-    for _ in range(200):
-        torch.cuda.synchronize(a)
-        began = time.perf_counter()
-        many.copy_(few)
-        torch.cuda.synchronize(a)
-        torch.cuda.synchronize(b)
-        times.append((time.perf_counter() - began) * 1e6)
-    fact(name + "/latency_us", statistics.median(times[20:]))
-    links = [pci_link(cuda.address(device)) for device in (a, b)]
-    if None not in links:
-        fact(name + "/link_gb_s", min(link for link in links if link is not None))
-    nodes = [pci_text(cuda.address(device), "numa_node") for device in (a, b)]
-    if all(nodes):
-        fact(name + "/cross_node", nodes[0] != nodes[1])
-
-
-def pci_text(gpu: str, name: str) -> str:
-    """An attribute of a PCI device; empty where there is none."""
+    distributed = importlib.import_module("torch.distributed")
+    rank, world = int(options["rank"]), int(options["world"])
+    torch.cuda.set_device(rank)
+    distributed.init_process_group(
+        "nccl",
+        init_method="tcp://127.0.0.1:%d" % options["port"],
+        rank=rank,
+        world_size=world,
+        timeout=timedelta(seconds=WAIT_S // 2),
+    )
     try:
-        with open("/sys/bus/pci/devices/%s/%s" % (gpu, name)) as file:
-            return file.read(256).strip()
-    except OSError:
-        return ""
-
-
-def pci_link(gpu: str) -> Optional[float]:
-    """What a GPU's PCIe link carries at most, GB/s in one direction."""
-    try:
-        speed = float(pci_text(gpu, "max_link_speed").split()[0])
-        return LANE_GB_S[speed] * int(pci_text(gpu, "max_link_width"))
-    except (ValueError, IndexError, KeyError):
-        return None
-
-
-def storage(path: str) -> None:
-    """Sequential read of the largest file at a path, past the page cache as far as it goes."""
-    files = [path]
-    if os.path.isdir(path):
-        files = [os.path.join(place, name) for place, _, names in os.walk(path) for name in names]
-    files = [name for name in files if os.path.isfile(name)]
-    if not files:
-        out(said="there is no file at " + path)
-        return
-    name = max(files, key=os.path.getsize)
-    fd = os.open(name, os.O_RDONLY)
-    try:
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        began, done = time.perf_counter(), 0
-        while done < READ_BYTES and time.perf_counter() - began < READ_S:
-            data = os.read(fd, 8 << 20)
-            if not data:
-                break
-            done += len(data)
-        took = time.perf_counter() - began
+        for size, label in SIZES:
+            data = torch.zeros(size // 2, device=rank, dtype=torch.bfloat16)
+            count = 20 if size >= LARGE_BYTES else 200
+            work = repeat(count, lambda data=data: distributed.all_reduce(data))
+            work()
+            times = [timed(torch, rank, work) / count for _ in range(RUNS)]
+            if rank == 0:
+                tell(label, size, world, times)
     finally:
-        os.close(fd)
-    fact("read/gb_s", done / took / 1e9)
-    fact("read/bytes", done)
-    fact("read/file", name)
+        distributed.destroy_process_group()
 
 
-def main(options: Dict[str, Any]) -> None:
+def tell(label: str, size: int, world: int, times: List[float]) -> None:
+    """Latency of a small message, bandwidth of a large one (as nccl-tests count it)."""
+    middle = statistics.median(times)
+    if size >= LARGE_BYTES:
+        name, value = label + "_busbw_gb_s", size / middle / 1e9 * 2 * (world - 1) / world
+    else:
+        name, value = label + "_us", middle * 1e6
+    fact("allreduce/%s/value" % name, value)
+    fact("allreduce/%s/runs" % name, len(times))
+    fact("allreduce/%s/spread_pct" % name, spread(times))
+    fact("allreduce/%s/gpus" % name, world)
+
+
+def main(options: Dict[str, Any]) -> int:
     """Everything that was asked for."""
-    if options.get("path"):
-        storage(options["path"])
     torch = importlib.import_module("torch")
     if not torch.cuda.is_available():
-        out(said="torch sees no GPU")
-        return
-    cuda = Cuda()
+        sys.stderr.write("torch sees no GPU\n")
+        return 3
+    if "rank" in options:
+        rank_of(torch, options)
+        return 0
+    parts = list(options.get("parts") or ())
     count = torch.cuda.device_count()
     out(said="torch %s, %d GPUs" % (torch.__version__, count))
     fact("torch/version", str(torch.__version__))
-    for device in range(count):
-        out(said="GPU %d" % device)
-        one_gpu(torch, cuda, device)
-    for a in range(count):
-        for b in range(count):
-            if a != b:
-                pair(torch, cuda, a, b)
+    if "matmul" in parts:
+        for device in range(count):
+            gpu = address(torch, device)
+            fact("name/" + gpu, str(torch.cuda.get_device_name(device)))
+            free, total = torch.cuda.mem_get_info(device)
+            fact("matmul/%s/busy" % gpu, total - free > total // 20)
+            if free < 4 * MATRIX * MATRIX * 2:
+                out(said="GPU %d has no room for a matrix product" % device)
+                continue
+            matmul(torch, device, gpu)
+            torch.cuda.empty_cache()
+    if "allreduce" in parts:
+        out(said="all-reduce over %d GPUs" % count)
+        failed = allreduce(count, str(options["stub"]))
+        if failed:
+            sys.stderr.write("%d of %d processes of the all-reduce failed\n" % (failed, count))
+            return 4
+    return 0
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]) if len(sys.argv) > 1 else {})
+    leave_with_stdin()
+    sys.exit(main(json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}))

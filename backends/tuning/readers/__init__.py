@@ -17,6 +17,8 @@ from backends.tuning.readers import (
     linux,
     logs,
     lspci,
+    nccl_tests,
+    nvbandwidth,
     nvidia_q,
     nvidia_table,
     prose,
@@ -61,6 +63,8 @@ READERS: Final[tuple[Reader, ...]] = (
     logs.read_histogram,
     logs.read_fabric_manager,
     logs.read_cuda,
+    nccl_tests.read,
+    nvbandwidth.read,
 )
 """Every reader; of two that give the same fact the later one is believed."""
 

@@ -1,0 +1,145 @@
+"""Micro-measurements of a host that need no GPU: a program of its own, standard library alone.
+
+How long a sleeping CPU takes to wake up, and how fast a file is read past the page cache. Prints
+one JSON line a result, as `measure_cuda` does. It sets nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import struct
+import sys
+import threading
+import time
+from typing import Any, Dict, List
+
+WAKE_UPS = 2000
+REST_S = 0.002
+"""Long enough to sink into a deep idle state before each wake-up."""
+READ_BYTES = 4 << 30
+READ_S = 4.0
+PR_SET_TIMERSLACK = 29
+
+
+def out(**message: Any) -> None:
+    """One line."""
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def fact(key: str, value: Any) -> None:
+    """One result."""
+    out(key="bench/" + key, value=round(value, 3) if isinstance(value, float) else value)
+
+
+def leave_with_stdin() -> None:
+    """End when whoever started us has gone."""
+
+    def wait() -> None:
+        while sys.stdin.buffer.read(1024):
+            pass
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def wake_ups(count: int) -> None:
+    """From a word into a pipe to its reader on another CPU, which slept.
+
+    The figure holds some microseconds of two system calls and of Python.
+    """
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        out(said="one CPU alone: nobody there to wake another")
+        return
+    reader, writer = os.pipe()
+    back, answer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(writer)
+            os.close(back)
+            os.sched_setaffinity(0, {cpus[-1]})
+            took: List[float] = []
+            while True:
+                sent = os.read(reader, 8)
+                now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+                if len(sent) < 8:
+                    break
+                took.append((now - struct.unpack("<q", sent)[0]) / 1e3)
+                os.write(answer, b".")
+            for first in range(0, len(took), 100):
+                os.write(answer, json.dumps(took[first : first + 100]).encode() + b"\n")
+        finally:
+            os._exit(0)
+    os.close(reader)
+    os.close(answer)
+    os.sched_setaffinity(0, {cpus[0]})
+    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    for _ in range(count):
+        time.sleep(REST_S)
+        os.write(writer, struct.pack("<q", time.clock_gettime_ns(time.CLOCK_MONOTONIC)))
+        os.read(back, 1)
+    os.close(writer)
+    text = b""
+    while True:
+        data = os.read(back, 65536)
+        if not data:
+            break
+        text += data
+    os.close(back)
+    os.waitpid(child, 0)
+    times = sorted(one for line in text.splitlines() for one in json.loads(line.decode()))
+    fact("wakeup_p50_us", times[len(times) // 2])
+    fact("wakeup_p99_us", times[int(len(times) * 0.99)])
+    fact("wakeup_count", len(times))
+
+
+def storage(path: str) -> None:
+    """Sequential read of the largest file at a path, past the page cache as far as it goes."""
+    files = [path]
+    if os.path.isdir(path):
+        files = [os.path.join(place, name) for place, _, names in os.walk(path) for name in names]
+    files = [name for name in files if os.path.isfile(name)]
+    if not files:
+        out(said="there is no file at " + path)
+        return
+    name = max(files, key=os.path.getsize)
+    fd = os.open(name, os.O_RDONLY)
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        began, done = time.perf_counter(), 0
+        while done < READ_BYTES and time.perf_counter() - began < READ_S:
+            data = os.read(fd, 8 << 20)
+            if not data:
+                break
+            done += len(data)
+        took = time.perf_counter() - began
+    finally:
+        os.close(fd)
+    fact("read/gb_s", done / took / 1e9)
+    fact("read/bytes", done)
+    fact("read/file", name)
+
+
+def main(options: Dict[str, Any]) -> int:
+    """Everything that was asked for."""
+    parts = list(options.get("parts") or ())
+    if "wakeup" in parts:
+        out(said="wake-up latency of a CPU")
+        wake_ups(int(options.get("wake_ups") or WAKE_UPS))
+    if "read" in parts:
+        path = str(options.get("path") or "")
+        if not path:
+            out(said="no path was given to be read (--path)")
+        else:
+            out(said="reading " + path)
+            storage(path)
+    return 0
+
+
+if __name__ == "__main__":
+    leave_with_stdin()
+    sys.exit(main(json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}))

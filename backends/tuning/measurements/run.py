@@ -1,0 +1,226 @@
+"""Has a host measured: the agent's lines and its tools' output become `bench/...` facts."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from backends.errors import AgentError, ReadOnlyError
+from backends.session import HostSession
+from backends.text import clean
+from backends.tuning.facts import Fact, FactsDocument, Value, Vantage, clean_fact, merge
+from backends.tuning.measurements.parts import LOAD_S, Part
+from backends.tuning.readers import nccl_tests, nvbandwidth
+from backends.tuning.readers.excerpt import Excerpt, split
+
+LIMIT_S: Final = 300.0
+BUSY: Final = 16
+MAX_RESULTS: Final = 10_000
+MAX_NOTES: Final = 100
+
+
+class Message(msgspec.Struct):
+    """One piece of the agent's answer; see `backends.agent.remote.measure`."""
+
+    key: str = ""
+    value: Value | None = None
+    error: str = ""
+    said: str = ""
+    tool: str = ""
+    output: str = ""
+    part: str = ""
+    status: int | None = None
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured.
+
+    Attributes:
+        facts: `bench/...`, each with its source.
+        failed: By part or tool, why it could not be measured.
+    """
+
+    facts: FactsDocument
+    failed: dict[str, str]
+
+
+async def measure(
+    session: HostSession,
+    parts: Sequence[Part],
+    *,
+    vantage: Vantage = Vantage.HOST,
+    path: str = "",
+    python: str = "",
+    root: str = "",
+    beside: bool = False,
+    load_s: float = LOAD_S,
+    limit_s: float = LIMIT_S,
+    told: Callable[[str], None] = lambda said: None,
+) -> Measured:
+    """Measure on a host; the GPUs are busy meanwhile. Cancelled, it ends there too.
+
+    Args:
+        session: The host.
+        parts: What.
+        vantage: From where it is seen.
+        path: A model on the host, whose largest file is read.
+        python: The python there that has torch; looked for when left out.
+        root: A folder that stands for `/` on the host; for trials.
+        beside: Also where processes hold the GPUs: it was confirmed.
+        load_s: How long the load of the part `link` lasts.
+        limit_s: What takes longer is ended.
+        told: Is called with what it is at.
+
+    Raises:
+        ReadOnlyError: Processes hold the GPUs, and it was not confirmed.
+        AgentError: Nothing was measured.
+    """
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    params: dict[str, object] = {
+        "parts": [part.name for part in parts],
+        "path": path,
+        "python": python,
+        "root": root,
+        "beside": beside,
+        "load_s": load_s,
+        "limit_s": limit_s,
+    }
+    stream = session.stream(
+        "measure.run", params, asked_by="tuning", what="measure", timeout_s=60.0
+    )
+    facts: list[Fact] = []
+    printed: dict[str, list[str]] = {}
+    failed: dict[str, str] = {}
+    end: Message | None = None
+    async with contextlib.aclosing(stream):
+        async for piece in stream:
+            message = parse(piece)
+            if message is None:
+                continue
+            if message.said:
+                told(clean(message.said, 200))
+            elif message.tool:
+                printed.setdefault(message.tool, []).append(message.output)
+            elif message.part and len(failed) < MAX_NOTES:
+                failed[clean(message.part, 40)] = clean(message.words, 300) or (
+                    f"it ended with status {message.status}"
+                )
+            elif message.status is not None:
+                end = message
+            elif message.key.startswith("bench/") and len(facts) < MAX_RESULTS:
+                error = None if message.value is not None else message.error or "not known"
+                fact = Fact(message.key, message.value, "measured", error, now, vantage)
+                facts.append(clean_fact(fact))
+    if end is not None and end.status == BUSY:
+        raise ReadOnlyError("nothing was measured", clean(end.words, 300), "add --yes")
+    for tool, outputs in printed.items():
+        facts += tool_facts(tool, outputs, vantage, now)[:MAX_RESULTS]
+    if end is None or not any(fact.value is not None for fact in facts):
+        words = "; ".join(f"{part}: {why}" for part, why in failed.items())
+        raise AgentError(
+            f"nothing was measured on {session.name}",
+            words or ("it ended early" if end is None else "there was nothing to measure"),
+            "name the python that has torch with --python" if "torch" in words else "",
+        )
+    for part, why in failed.items():
+        facts.append(clean_fact(Fact(f"bench/failed/{part}", why, "measured", None, now, vantage)))
+    return Measured(FactsDocument(_once(facts), session.name), failed)
+
+
+def _once(facts: Sequence[Fact]) -> list[Fact]:
+    """Of one key the last value: a tool of the host is believed over our own program.
+
+    GPUs that a tool knows by index get the address that our program gave them in the same order.
+    """
+    places = [f.key.rpartition("/")[2] for f in facts if f.key.startswith("bench/name/")]
+    places = sorted(dict.fromkeys(places))
+
+    def addressed(key: str) -> str:
+        return re.sub(
+            r"(?<=/)index-(\d{1,3})(?=/)",
+            lambda m: places[int(m[1])] if int(m[1]) < len(places) else m[0],
+            key,
+        )
+
+    named = (msgspec.structs.replace(fact, key=addressed(fact.key)) for fact in facts)
+    return list({fact.key: fact for fact in named}.values())
+
+
+def parse(piece: object) -> Message | None:
+    """One piece of the answer; None where it is none."""
+    try:
+        return msgspec.convert(piece, Message)
+    except msgspec.ValidationError:
+        return None
+
+
+def tool_facts(tool: str, outputs: Sequence[str], vantage: Vantage, now: str = "") -> list[Fact]:
+    """Facts of what a tool printed, once or several times: then the median, and how many runs."""
+    readers = {"nvbandwidth": nvbandwidth.read, "all_reduce_perf": nccl_tests.read}
+    reader = readers.get(tool)
+    values: dict[str, list[Fact]] = {}
+    for output in outputs if reader is not None else ():
+        lines = tuple(line for excerpt in split(tool, output) for line in excerpt.lines)
+        for fact in reader(Excerpt(tool, vantage, lines)) if reader is not None else ():
+            values.setdefault(fact.key, []).append(fact)
+    result: list[Fact] = []
+    for key, found in values.items():
+        numbers = [f.value for f in found if isinstance(f.value, int | float)]
+        middle = statistics.median(numbers) if numbers else found[-1].value
+        result.append(Fact(key, middle, tool, None, now, vantage))
+        if key.startswith("bench/allreduce/") and key.endswith("/value"):
+            runs = key.removesuffix("value") + "runs"
+            result.append(Fact(runs, len(found), tool, None, now, vantage))
+    return result
+
+
+_LOADED: Final = frozenset(
+    {
+        "link_gen", "link_gen_max", "link_width", "link_width_max", "pstate", "util_pct",
+        "clock_sm_mhz", "clock_mem_mhz", "power_w", "power_enforced_w", "reasons", "temp_c",
+        "mem_temp_c",
+    }
+)  # fmt: skip
+_LINK: Final = frozenset({"speed_gts", "width"})
+
+
+def joined(facts: FactsDocument, measured: FactsDocument) -> FactsDocument:
+    """Both as one document, for the rules: what was read under load counts over what was at rest.
+
+    Readings under load get the names of the readings at rest, with `gpu/ID/under_load`.
+    """
+    loaded = list(_under_load(measured))
+    whole = merge([facts, measured, FactsDocument(loaded)])
+    return msgspec.structs.replace(whole, derived=facts.derived)
+
+
+def _under_load(measured: FactsDocument) -> Iterator[Fact]:
+    by_key = {fact.key: fact for fact in measured.facts}
+    for fact in measured.facts:
+        match = re.fullmatch(r"bench/load/([^/]+)/(\w+)", fact.key)
+        if match is None or fact.value is None:
+            continue
+        id_, name = match.groups()
+        if name in _LOADED:
+            yield msgspec.structs.replace(fact, key=f"gpu/{id_}/{name}", source="read under load")
+            yield Fact(
+                f"gpu/{id_}/under_load", True, "read under load", None, fact.time, fact.vantage
+            )
+        elif name in _LINK:
+            yield msgspec.structs.replace(fact, key=f"pci/{id_}/{name}", source="read under load")
+        elif name == "link_changes":
+            seconds = by_key.get(f"bench/load/{id_}/seconds")
+            if seconds is not None:
+                at = f"pcie_flaps/{id_}/"
+                yield msgspec.structs.replace(fact, key=at + "changes")
+                yield msgspec.structs.replace(seconds, key=at + "seconds")
+                yield msgspec.structs.replace(fact, key=at + "under_load", value=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,9 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from backends.agent.remote import facts as gatherer  # noqa: E402
-from backends.agent.remote import measure, measure_torch  # noqa: E402
+from backends.agent.remote import measure  # noqa: E402
 
-LIMIT_S = 80.0
+LIMIT_S = 300.0
+PARTS = ("wakeup", "read", "link", "copies", "memory", "launch", "pairs", "matmul", "allreduce")
 
 
 def probe_rows() -> list[list[Any]]:
@@ -32,20 +32,29 @@ def probe_rows() -> list[list[Any]]:
     return [[p.kind.value, p.target, list(p.argv), p.limit_bytes, p.root] for p in PROBES]
 
 
-def measured(path: str) -> list[dict[str, Any]]:
-    """The lines of the measuring program."""
-    python = measure.find_python()
-    if python is None:
-        print("no python with torch")
-        return []
-    options = json.dumps({"path": path})
-    program = Path(measure_torch.__file__).read_text(encoding="utf-8")
-    done = subprocess.run(
-        [python, "-", options], input=program.encode(), capture_output=True, timeout=LIMIT_S
-    )
-    if done.returncode != 0:
-        print(done.stderr.decode("utf-8", "replace")[-2000:])
-    return [json.loads(line) for line in done.stdout.decode().splitlines() if line[:1] == "{"]
+class Sink:
+    """What the measuring area streams to, here in one process."""
+
+    def __init__(self) -> None:
+        self.pieces: list[dict[str, Any]] = []
+
+    def send(self, piece: dict[str, Any]) -> None:
+        """Keep a piece, and print it."""
+        self.pieces.append(piece)
+        print(" ", json.dumps(piece)[:400], flush=True)
+
+    def wait_closed(self, timeout_s: float) -> bool:
+        """Nobody cancels."""
+        time.sleep(timeout_s)
+        return False
+
+
+def measured(path: str, seconds: float) -> list[dict[str, Any]]:
+    """Everything that can be measured on this machine, as the agent would stream it."""
+    sink = Sink()
+    params = {"parts": list(PARTS), "path": path, "load_s": seconds, "limit_s": LIMIT_S}
+    measure.run(params, sink)
+    return sink.pieces
 
 
 def largest_file() -> str:
@@ -57,16 +66,22 @@ def largest_file() -> str:
 
 def judge(answer: dict[str, Any], lines: list[dict[str, Any]]) -> None:
     """Print findings and figures."""
-    from backends.tuning import measure as figures
     from backends.tuning import report
     from backends.tuning.engine import Options, evaluate
     from backends.tuning.facts import Fact, FactsDocument
+    from backends.tuning.measurements import figures, joining
     from backends.tuning.normalise import normalise
 
     found = [Fact(k, v, source, error) for k, v, error, source, _, _ in answer["facts"]]
     document = normalise(FactsDocument(found, answer["host"], answer["boot_id"]))
-    more = [Fact(row["key"], row["value"], "measured") for row in lines if "key" in row]
-    whole = figures.joined(document, FactsDocument(more))
+    more = [Fact(row["key"], row["value"], "measured") for row in lines if row.get("key")]
+    before = {f.check: f.verdict for f in evaluate(document, Options(only_touched=True))}
+    whole = joining.joined(document, FactsDocument(more))
+    for finding in evaluate(whole, Options(only_touched=True)):
+        was = before.get(finding.check)
+        if was is not None and was is not finding.verdict:
+            told = f"{was.value} -> {finding.verdict.value}: {finding.evidence}"
+            print(f"settled: {finding.check}: {told}")
     print(figures.table(figures.rows(whole)))
     print(report.to_text(evaluate(whole, Options(only_touched=True))))
 
@@ -83,9 +98,7 @@ def main() -> int:
     for entry in answer["facts"]:
         if entry[0].startswith(("cuda/", "nvml/", "open/", "node/", "cmd/systemd-detect")):
             print(f"  {entry[0]}: {str(entry[1])[:100]} {entry[2] or ''}".rstrip())
-    lines = measured(largest_file())
-    for line in lines:
-        print(" ", json.dumps(line))
+    lines = measured(largest_file(), 12.0)
     out = Path(os.environ.get("OUT", "."))
     (out / "h200_tuning.json").write_text(
         json.dumps({"took_s": took, **answer, "measured": lines}, indent=1)

@@ -156,8 +156,8 @@ def pack_area(name: str) -> tuple[tuple[str, str], ...]:
     return tuple(packed.items())
 
 
-_SIBLINGS: Final = re.compile(r"(?m)^from \. import ([\w, ]+)$")
-"""How a module of the agent names others: `from . import members, ports`, on one line."""
+_SIBLINGS: Final = re.compile(r"(?m)^from \. import (\([\w,\s]+\)|[\w, ]+$)")
+"""How a module of the agent names others: `from . import members, ports`."""
 
 
 @functools.cache

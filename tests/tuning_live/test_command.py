@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.tuning import measure
-from backends.tuning.facts import Fact, FactsDocument, decode
+from backends.tuning.facts import decode
 from tests.tuning_live.tree import BOOT_B, make_host
 from tui.cli.main import main
 
@@ -78,29 +77,3 @@ def test_a_production_host_wants_its_name(
     assert tree.read(BALANCING) == b"1\n"
     assert main([*change, "--host-name", "gpu01"]) == 0
     assert tree.read(BALANCING) == b"0\n"
-
-
-def test_figures_are_set_against_link_and_card() -> None:
-    gpu = "0000:01:00.0"
-    values: dict[str, int | float | str] = {
-        f"bench/name/{gpu}": "NVIDIA H200",
-        f"bench/h2d/{gpu}/gb_s": 55.0,
-        f"bench/matmul/{gpu}/tflop_s": 690.0,
-        f"bench/launch/{gpu}/submit_us": 7.0,
-        f"gpu/{gpu}/link_width_max": 16,
-        f"gpu/{gpu}/link_gen_max": 5,
-    }
-    rows = measure.rows(FactsDocument([Fact(k, v) for k, v in values.items()]))
-    shares = {row.what.split(" 0000")[0]: row.share_pct for row in rows}
-    assert shares["copy host to GPU"] == pytest.approx(87, abs=1)
-    assert shares["bf16 matrix product"] == pytest.approx(70, abs=1)
-    assert shares["launch"] is None
-    assert "H200, dense bf16" in measure.table(rows)
-
-
-def test_what_the_measuring_program_says_is_not_believed_blindly() -> None:
-    assert measure.parse({"key": 5}) is None
-    assert measure.parse(["x"]) is None
-    message = measure.parse({"key": "bench/read/gb_s", "value": 1.5})
-    assert message is not None
-    assert message.value == 1.5

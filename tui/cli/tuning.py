@@ -44,12 +44,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "then",
         nargs="?",
         default="judge",
-        choices=("judge", "apply", "rollback", "history", "report", "files", "measure"),
+        choices=(
+            "judge",
+            "apply",
+            "rollback",
+            "history",
+            "report",
+            "files",
+            "measure",
+            "experiment",
+        ),
         help="judge (the default), apply fixes, roll a snapshot back, list the history, a "
-        "document for colleagues, what gpuroom made lasting, or measure the GPUs with torch",
+        "document for colleagues, what gpuroom made lasting, measure, or try a fix and "
+        "measure before and after",
     )
-    host.add_argument("snapshot", nargs="?", help="for rollback; the newest when left out")
-    host.add_argument("--only", nargs="+", metavar="ID", help="apply: the findings to put right")
+    host.add_argument(
+        "snapshot",
+        nargs="?",
+        metavar="WHAT",
+        help="rollback: the snapshot, the newest when left out; experiment: the check",
+    )
+    host.add_argument(
+        "--only",
+        nargs="+",
+        metavar="ID",
+        help="apply: the findings to put right; measure, experiment: what to measure",
+    )
     form = host.add_mutually_exclusive_group()
     form.add_argument(
         "--form",
@@ -66,6 +86,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     host.add_argument("--path", default="", help="measure: a model there, whose file is read")
     host.add_argument("--python", default="", help="measure: the python there that has torch")
+    host.add_argument("--history", action="store_true", help="measure: list earlier ones")
+    host.add_argument(
+        "--compare",
+        nargs=2,
+        type=int,
+        metavar=("A", "B"),
+        help="measure: two of the history, figure by figure",
+    )
+    host.add_argument(
+        "--seconds", type=float, default=12.0, help="measure: of the load for links (default 12)"
+    )
+    host.add_argument("--keep", action="store_true", help="experiment: leave the fix in place")
     host.add_argument("--force", action="store_true", help="rollback: also what others changed")
     read = commands.add_parser(
         "read",

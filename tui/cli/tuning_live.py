@@ -8,21 +8,17 @@ import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 
 from backends import config as configuration
 from backends.config import Config, HostConfig
-from backends.errors import ConfigError, ReadOnlyError
+from backends.errors import ConfigError
 from backends.hub import RoomHub
 from backends.session import HostSession
 from backends.storage.tuning_tables import StoredSnapshot, TuningHistory
-from backends.tuning import measure as measuring
 from backends.tuning import report
 from backends.tuning.engine import Options, evaluate
-from backends.tuning.facts import Vantage
 from backends.tuning.findings import Finding
 from backends.tuning.gather import Gathered, gather
-from backends.tuning.machines import holders
 from backends.tuning.runs import fell_back, keep
 from backends.tuning.snapshot import decode_results
 from tui.cli.prompts import terminal_prompter
@@ -62,13 +58,15 @@ def run(arguments: argparse.Namespace, options: Options) -> int:
     """`gpuroom tuning HOST [ACTION]`."""
     config = configuration.load(arguments.config)
     from tui.cli import tuning_change as change
+    from tui.cli import tuning_measure as measure
 
     actions = {
         "judge": _judge,
         "apply": change.apply,
         "rollback": change.roll_back,
         "files": change.files,
-        "measure": _measure,
+        "measure": measure.measure,
+        "experiment": measure.experiment,
     }
     if arguments.then == "history":
         return _history(arguments)
@@ -100,43 +98,6 @@ def _remember(gathered: Gathered, findings: Sequence[Finding]) -> None:
         for one in worse:
             was = f"{one.before.value} -> {one.now.value}"
             print(f"  {one.check}: {was}: {one.evidence}", file=sys.stderr)
-
-
-async def _measure(config: Config, arguments: argparse.Namespace, options: Options) -> int:
-    """Measure, and judge with what was measured; never beside a server, unless confirmed."""
-    reading = reading_of(arguments)
-    async with opened(config, arguments.host) as (session, below):
-        gathered = await gather(
-            session, hypervisor=below, reading=reading, timeout_s=arguments.timeout
-        )
-        holding = holders(session)
-        if holding and not arguments.yes:
-            raise ReadOnlyError(
-                "nothing was measured", f"{len(holding)} processes hold its GPUs", "add --yes"
-            )
-        vantage = Vantage.HOST if below is None else Vantage.GUEST
-        measured = await measuring.measure(
-            session,
-            vantage=vantage,
-            path=arguments.path,
-            python=arguments.python,
-            told=lambda said: print(said, file=sys.stderr),
-        )
-    whole = measuring.joined(gathered.document, measured)
-    findings = [f for f in evaluate(whole, options) if f.group == "bench"]
-    with contextlib.closing(TuningHistory.at_home()) as history:
-        keep(history, replace(gathered, document=whole), evaluate(whole, options))
-    figures = measuring.rows(whole, vantage)
-    if arguments.json:
-        rows = [
-            {"what": r.what, "value": r.value, "unit": r.unit, "due": r.due, "source": r.source}
-            for r in figures
-        ]
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
-    else:
-        print(measuring.table(figures))
-        print(report.to_text(findings), end="")
-    return report.exit_code(findings)
 
 
 def _history(arguments: argparse.Namespace) -> int:

@@ -15,7 +15,16 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from . import facts_gpu, measure_child, measure_cpu, measure_cuda, measure_load, measure_torch
+from . import (
+    facts_gpu,
+    measure_child,
+    measure_cpu,
+    measure_cuda,
+    measure_driver,
+    measure_load,
+    measure_torch,
+    measure_words,
+)
 
 CHECK = "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"
 LIMIT_S = 300.0
@@ -32,6 +41,7 @@ TOOL_PLACES = (
     "/usr/local/nccl-tests/build", "/opt/nvbandwidth", "/usr/local/cuda/extras/demo_suite",
 )  # fmt: skip
 CUDA_PARTS = ("copies", "memory", "launch", "pairs")
+CUDA_MODULES = (measure_words, measure_driver, measure_cuda)
 TORCH_PARTS = ("matmul", "allreduce")
 CPU_PARTS = ("wakeup", "read")
 LOAD_PARTS = ("link",)
@@ -81,9 +91,11 @@ class _Measurement:
     def everything(self) -> None:
         """Part after part; one that fails stops no other."""
         own = sys.executable or "python3"
-        self._program(CPU_PARTS, own, measure_cpu, path=self._params.get("path") or "")
+        self._program(
+            CPU_PARTS, own, (measure_words, measure_cpu), path=self._params.get("path") or ""
+        )
         self._load(own)
-        self._program(CUDA_PARTS, self._params.get("python") or own, measure_cuda)
+        self._program(CUDA_PARTS, self._params.get("python") or own, CUDA_MODULES)
         wanted = [test for part in self._parts for test in BANDWIDTH_TESTS.get(part, ())]
         if wanted:
             self._tool("nvbandwidth", ["-t", *wanted])
@@ -105,9 +117,9 @@ class _Measurement:
             for part in torch_parts:
                 self._failed(part, 127, words)
             return
-        self._program(tuple(torch_parts), python, measure_torch)
+        self._program(tuple(torch_parts), python, (measure_words, measure_torch))
 
-    def _program(self, names: Any, python: str, module: Any, **options: Any) -> None:
+    def _program(self, names: Any, python: str, modules: Any, **options: Any) -> None:
         """A program of ours, for those of these parts that were asked for."""
         parts = [name for name in names if name in self._parts]
         if not parts:
@@ -115,7 +127,7 @@ class _Measurement:
         text = json.dumps(dict(options, parts=parts, stub=measure_child.STUB))
         argv = [str(python), "-c", measure_child.STUB, text]
         status, words = measure_child.run(
-            argv, self._stream, self._until, self._line, source(module), ORDER
+            argv, self._stream, self._until, self._line, measure_child.task_of(*modules), ORDER
         )
         if status != 0:
             for part in parts:
@@ -127,12 +139,13 @@ class _Measurement:
             return
         watch = measure_load.Watch(str(self._params.get("root") or ""))
         seconds = float(self._params.get("load_s") or 12.0) + measure_load.SETTLE_S
-        began: List[float] = []
+        watched = [0.0]
 
         def line(data: bytes) -> None:
             if b'"load": "began"' in data:
-                began.append(time.monotonic())
                 watch.begin()
+            elif b'"load": "ends"' in data:
+                watched[0] = watch.end()
             else:
                 self._line(data)
 
@@ -141,15 +154,15 @@ class _Measurement:
         python = str(self._params.get("python") or python)
         argv = [python, "-c", measure_child.STUB, options]
         status, words = measure_child.run(
-            argv, self._stream, self._until, line, source(measure_cuda), ORDER
+            argv, self._stream, self._until, line, measure_child.task_of(*CUDA_MODULES), ORDER
         )
-        watched = watch.end() if began else 0.0
+        watch.end()
         if status != 0:
             self._failed("link", status, words)
-        elif watched < 1.0:
+        elif watched[0] < 1.0:
             self._failed("link", 1, "the load was too short to read beside it")
         else:
-            watch.tell(lambda key, value: self._fact(key, value), watched)
+            watch.tell(lambda key, value: self._fact(key, value), watched[0])
 
     def _tool(self, name: str, arguments: List[str], runs: int = 1) -> bool:
         """Run a tool of the host, and hand over what it printed; gives whether it did its work."""
@@ -249,9 +262,3 @@ def find_python() -> Optional[str]:
         except (OSError, subprocess.TimeoutExpired):
             continue
     return None
-
-
-def source(module: Any) -> str:
-    """The text of a program, as its loader has it."""
-    text = module.__spec__.loader.get_source(module.__name__)
-    return str(text)

@@ -6,6 +6,7 @@ own signal to leave, should we be killed.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,10 +14,25 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-STUB = (
-    "import sys;r=sys.stdin.buffer;n=int(r.readline());SOURCE=r.read(n).decode('utf-8');"
-    "exec(compile(SOURCE,'<gpuroom>/measure.py','exec',dont_inherit=True))"
-)
+PACKAGE = "gpuroom_measure"
+STUB = """
+import sys, json, types
+r = sys.stdin.buffer
+n = int(r.readline())
+t = r.read(n).decode("utf-8")
+p = types.ModuleType("gpuroom_measure")
+p.__path__ = []
+p.TASK = t
+sys.modules[p.__name__] = p
+for n, s in json.loads(t):
+    m = types.ModuleType("gpuroom_measure." + n)
+    m.__package__ = p.__name__
+    sys.modules[m.__name__] = m
+    setattr(p, n, m)
+    exec(compile(s, "<gpuroom>/%s.py" % n, "exec", dont_inherit=True), m.__dict__)
+sys.exit(m.main(json.loads(sys.argv[1])))
+"""
+"""Runs `main` of the last of the modules that come as JSON, with the options of its argument."""
 MAX_LINES = 20_000
 MAX_LINE_BYTES = 64 * 1024
 MAX_WORDS = 16 * 1024
@@ -47,7 +63,7 @@ def run(
     stream: Any,
     until: float,
     on_line: Callable[[bytes], None],
-    source: Optional[str] = None,
+    task: Optional[str] = None,
     env: Optional[Dict[str, str]] = None,
 ) -> Tuple[int, str]:
     """Run a child to its end, and hand over its lines.
@@ -57,7 +73,7 @@ def run(
         stream: Of the request: the child ends when nobody listens any more.
         until: Monotonic moment at which it is killed.
         on_line: Gets each line of its standard output.
-        source: The program's text where `argv` ends in `-c STUB`.
+        task: Of `task_of`, where `argv` begins with a python and `-c STUB`.
         env: Set besides the environment.
 
     Returns:
@@ -84,8 +100,8 @@ def run(
     reader = threading.Thread(target=_drain, args=(child.stderr, words), daemon=True)
     reader.start()
     try:
-        if source is not None:
-            data = source.encode("utf-8")
+        if task is not None:
+            data = task.encode("utf-8")
             try:
                 child.stdin.write(b"%d\n" % len(data) + data)
                 child.stdin.flush()
@@ -137,3 +153,11 @@ def _drain(pipe: Any, words: List[bytes]) -> None:
             return
         words.append(data)
         del words[:-4]
+
+
+def task_of(*modules: Any) -> str:
+    """The text of a program of ours: its modules, those that others import first."""
+    return json.dumps(
+        [[one.__name__.rpartition(".")[2], one.__spec__.loader.get_source(one.__name__)]
+         for one in modules]
+    )  # fmt: skip

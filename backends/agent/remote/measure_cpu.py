@@ -10,10 +10,10 @@ import ctypes
 import json
 import os
 import struct
-import sys
-import threading
 import time
 from typing import Any, Dict, List
+
+from . import measure_words
 
 WAKE_UPS = 2000
 REST_S = 0.002
@@ -23,28 +23,6 @@ READ_S = 4.0
 PR_SET_TIMERSLACK = 29
 
 
-def out(**message: Any) -> None:
-    """One line."""
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
-
-
-def fact(key: str, value: Any) -> None:
-    """One result."""
-    out(key="bench/" + key, value=round(value, 3) if isinstance(value, float) else value)
-
-
-def leave_with_stdin() -> None:
-    """End when whoever started us has gone."""
-
-    def wait() -> None:
-        while sys.stdin.buffer.read(1024):
-            pass
-        os._exit(0)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
 def wake_ups(count: int) -> None:
     """From a word into a pipe to its reader on another CPU, which slept.
 
@@ -52,7 +30,7 @@ def wake_ups(count: int) -> None:
     """
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
-        out(said="one CPU alone: nobody there to wake another")
+        measure_words.out(said="one CPU alone: nobody there to wake another")
         return
     reader, writer = os.pipe()
     back, answer = os.pipe()
@@ -92,9 +70,9 @@ def wake_ups(count: int) -> None:
     os.close(back)
     os.waitpid(child, 0)
     times = sorted(one for line in text.splitlines() for one in json.loads(line.decode()))
-    fact("wakeup_p50_us", times[len(times) // 2])
-    fact("wakeup_p99_us", times[int(len(times) * 0.99)])
-    fact("wakeup_count", len(times))
+    measure_words.fact("wakeup_p50_us", times[len(times) // 2])
+    measure_words.fact("wakeup_p99_us", times[int(len(times) * 0.99)])
+    measure_words.fact("wakeup_count", len(times))
 
 
 def storage(path: str) -> None:
@@ -104,7 +82,7 @@ def storage(path: str) -> None:
         files = [os.path.join(place, name) for place, _, names in os.walk(path) for name in names]
     files = [name for name in files if os.path.isfile(name)]
     if not files:
-        out(said="there is no file at " + path)
+        measure_words.out(said="there is no file at " + path)
         return
     name = max(files, key=os.path.getsize)
     fd = os.open(name, os.O_RDONLY)
@@ -119,27 +97,23 @@ def storage(path: str) -> None:
         took = time.perf_counter() - began
     finally:
         os.close(fd)
-    fact("read/gb_s", done / took / 1e9)
-    fact("read/bytes", done)
-    fact("read/file", name)
+    measure_words.fact("read/gb_s", done / took / 1e9)
+    measure_words.fact("read/bytes", done)
+    measure_words.fact("read/file", name)
 
 
 def main(options: Dict[str, Any]) -> int:
     """Everything that was asked for."""
+    measure_words.leave_with_stdin()
     parts = list(options.get("parts") or ())
     if "wakeup" in parts:
-        out(said="wake-up latency of a CPU")
+        measure_words.out(said="wake-up latency of a CPU")
         wake_ups(int(options.get("wake_ups") or WAKE_UPS))
     if "read" in parts:
         path = str(options.get("path") or "")
         if not path:
-            out(said="no path was given to be read (--path)")
+            measure_words.out(said="no path was given to be read (--path)")
         else:
-            out(said="reading " + path)
+            measure_words.out(said="reading " + path)
             storage(path)
     return 0
-
-
-if __name__ == "__main__":
-    leave_with_stdin()
-    sys.exit(main(json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}))

@@ -55,7 +55,7 @@ class Watch:
         self._stop.set()
         for thread in self._threads:
             thread.join(2.0)
-        return max(0.0, time.monotonic() - self._began - SETTLE_S)
+        return max(0.0, time.monotonic() - self._began - SETTLE_S) if self._began else 0.0
 
     def tell(self, say: Say, seconds: float) -> None:
         """Say of each value what it was most of the time; of links how often they changed."""

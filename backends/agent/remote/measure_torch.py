@@ -7,17 +7,17 @@ Prints one JSON line a result, as `measure_cuda` does. It sets nothing.
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 import json
-import os
 import socket
 import statistics
 import subprocess
 import sys
-import threading
 from typing import Any, Callable, Dict, List
 
-RUNS = 3
+from . import measure_words
+
 MATRIX = 8192
 PRODUCTS = 40
 SIZES = tuple(
@@ -29,33 +29,6 @@ LARGE_BYTES = 64 << 20
 WAIT_S = 120
 
 
-def out(**message: Any) -> None:
-    """One line."""
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
-
-
-def fact(key: str, value: Any) -> None:
-    """One result."""
-    out(key="bench/" + key, value=round(value, 3) if isinstance(value, float) else value)
-
-
-def leave_with_stdin() -> None:
-    """End when whoever started us has gone."""
-
-    def wait() -> None:
-        while sys.stdin.buffer.read(1024):
-            pass
-        os._exit(0)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def spread(runs: List[float]) -> float:
-    """How far the runs lie apart, in percent of the largest."""
-    return 100.0 * (max(runs) - min(runs)) / max(runs) if max(runs) else 0.0
-
-
 def timed(torch: Any, device: int, work: Callable[[], None]) -> float:
     """Seconds of `work` on the GPU's own clock."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -65,16 +38,6 @@ def timed(torch: Any, device: int, work: Callable[[], None]) -> float:
     end.record()
     torch.cuda.synchronize(device)
     return max(1e-9, float(begin.elapsed_time(end)) / 1e3)
-
-
-def repeat(count: int, work: Callable[[], Any]) -> Callable[[], None]:
-    """`work` so many times."""
-
-    def all_of_it() -> None:
-        for _ in range(count):
-            work()
-
-    return all_of_it
 
 
 def address(torch: Any, device: int) -> str:
@@ -98,23 +61,23 @@ def matmul(torch: Any, device: int, gpu: str) -> None:
     a = torch.randn(MATRIX, MATRIX, device=device, dtype=torch.bfloat16)
     b = torch.randn(MATRIX, MATRIX, device=device, dtype=torch.bfloat16)
     c = torch.empty_like(a)
-    work = repeat(PRODUCTS, lambda: torch.matmul(a, b, out=c))
+    work = measure_words.repeat(PRODUCTS, lambda: torch.matmul(a, b, out=c))
     amount = 2.0 * MATRIX**3 * PRODUCTS / 1e12
     work()
-    runs = [amount / timed(torch, device, work) for _ in range(RUNS)]
-    fact("matmul/%s/tflop_s" % gpu, statistics.median(runs))
-    fact("matmul/%s/spread_pct" % gpu, spread(runs))
+    runs = [amount / timed(torch, device, work) for _ in range(measure_words.RUNS)]
+    measure_words.fact("matmul/%s/tflop_s" % gpu, statistics.median(runs))
+    measure_words.fact("matmul/%s/spread_pct" % gpu, measure_words.spread(runs))
 
 
 def allreduce(count: int, stub: str) -> int:
     """Over all GPUs, each in a process of its own; gives how many of these failed."""
     if count < 2:
-        out(said="one GPU alone: nothing to reduce over")
+        measure_words.out(said="one GPU alone: nothing to reduce over")
         return 0
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    source = globals()["SOURCE"].encode("utf-8")
+    source = sys.modules[str(__package__)].TASK.encode("utf-8")
     children = []
     for rank in range(count):
         options = json.dumps({"rank": rank, "world": count, "port": port})
@@ -151,9 +114,9 @@ def rank_of(torch: Any, options: Dict[str, Any]) -> None:
         for size, label in SIZES:
             data = torch.zeros(size // 2, device=rank, dtype=torch.bfloat16)
             count = 20 if size >= LARGE_BYTES else 200
-            work = repeat(count, lambda data=data: distributed.all_reduce(data))
+            work = measure_words.repeat(count, functools.partial(distributed.all_reduce, data))
             work()
-            times = [timed(torch, rank, work) / count for _ in range(RUNS)]
+            times = [timed(torch, rank, work) / count for _ in range(measure_words.RUNS)]
             if rank == 0:
                 tell(label, size, world, times)
     finally:
@@ -167,14 +130,15 @@ def tell(label: str, size: int, world: int, times: List[float]) -> None:
         name, value = label + "_busbw_gb_s", size / middle / 1e9 * 2 * (world - 1) / world
     else:
         name, value = label + "_us", middle * 1e6
-    fact("allreduce/%s/value" % name, value)
-    fact("allreduce/%s/runs" % name, len(times))
-    fact("allreduce/%s/spread_pct" % name, spread(times))
-    fact("allreduce/%s/gpus" % name, world)
+    measure_words.fact("allreduce/%s/value" % name, value)
+    measure_words.fact("allreduce/%s/runs" % name, len(times))
+    measure_words.fact("allreduce/%s/spread_pct" % name, measure_words.spread(times))
+    measure_words.fact("allreduce/%s/gpus" % name, world)
 
 
 def main(options: Dict[str, Any]) -> int:
     """Everything that was asked for."""
+    measure_words.leave_with_stdin()
     torch = importlib.import_module("torch")
     if not torch.cuda.is_available():
         sys.stderr.write("torch sees no GPU\n")
@@ -184,28 +148,23 @@ def main(options: Dict[str, Any]) -> int:
         return 0
     parts = list(options.get("parts") or ())
     count = torch.cuda.device_count()
-    out(said="torch %s, %d GPUs" % (torch.__version__, count))
-    fact("torch/version", str(torch.__version__))
+    measure_words.out(said="torch %s, %d GPUs" % (torch.__version__, count))
+    measure_words.fact("torch/version", str(torch.__version__))
     if "matmul" in parts:
         for device in range(count):
             gpu = address(torch, device)
-            fact("name/" + gpu, str(torch.cuda.get_device_name(device)))
+            measure_words.fact("name/" + gpu, str(torch.cuda.get_device_name(device)))
             free, total = torch.cuda.mem_get_info(device)
-            fact("matmul/%s/busy" % gpu, total - free > total // 20)
+            measure_words.fact("matmul/%s/busy" % gpu, total - free > total // 20)
             if free < 4 * MATRIX * MATRIX * 2:
-                out(said="GPU %d has no room for a matrix product" % device)
+                measure_words.out(said="GPU %d has no room for a matrix product" % device)
                 continue
             matmul(torch, device, gpu)
             torch.cuda.empty_cache()
     if "allreduce" in parts:
-        out(said="all-reduce over %d GPUs" % count)
+        measure_words.out(said="all-reduce over %d GPUs" % count)
         failed = allreduce(count, str(options["stub"]))
         if failed:
             sys.stderr.write("%d of %d processes of the all-reduce failed\n" % (failed, count))
             return 4
     return 0
-
-
-if __name__ == "__main__":
-    leave_with_stdin()
-    sys.exit(main(json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}))

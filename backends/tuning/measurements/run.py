@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -15,7 +15,7 @@ import msgspec
 from backends.errors import AgentError, ReadOnlyError
 from backends.session import HostSession
 from backends.text import clean
-from backends.tuning.facts import Fact, FactsDocument, Value, Vantage, clean_fact, merge
+from backends.tuning.facts import Fact, FactsDocument, Value, Vantage, clean_fact
 from backends.tuning.measurements.parts import LOAD_S, Part
 from backends.tuning.readers import nccl_tests, nvbandwidth
 from backends.tuning.readers.excerpt import Excerpt, split
@@ -181,46 +181,3 @@ def tool_facts(tool: str, outputs: Sequence[str], vantage: Vantage, now: str = "
             runs = key.removesuffix("value") + "runs"
             result.append(Fact(runs, len(found), tool, None, now, vantage))
     return result
-
-
-_LOADED: Final = frozenset(
-    {
-        "link_gen", "link_gen_max", "link_width", "link_width_max", "pstate", "util_pct",
-        "clock_sm_mhz", "clock_mem_mhz", "power_w", "power_enforced_w", "reasons", "temp_c",
-        "mem_temp_c",
-    }
-)  # fmt: skip
-_LINK: Final = frozenset({"speed_gts", "width"})
-
-
-def joined(facts: FactsDocument, measured: FactsDocument) -> FactsDocument:
-    """Both as one document, for the rules: what was read under load counts over what was at rest.
-
-    Readings under load get the names of the readings at rest, with `gpu/ID/under_load`.
-    """
-    loaded = list(_under_load(measured))
-    whole = merge([facts, measured, FactsDocument(loaded)])
-    return msgspec.structs.replace(whole, derived=facts.derived)
-
-
-def _under_load(measured: FactsDocument) -> Iterator[Fact]:
-    by_key = {fact.key: fact for fact in measured.facts}
-    for fact in measured.facts:
-        match = re.fullmatch(r"bench/load/([^/]+)/(\w+)", fact.key)
-        if match is None or fact.value is None:
-            continue
-        id_, name = match.groups()
-        if name in _LOADED:
-            yield msgspec.structs.replace(fact, key=f"gpu/{id_}/{name}", source="read under load")
-            yield Fact(
-                f"gpu/{id_}/under_load", True, "read under load", None, fact.time, fact.vantage
-            )
-        elif name in _LINK:
-            yield msgspec.structs.replace(fact, key=f"pci/{id_}/{name}", source="read under load")
-        elif name == "link_changes":
-            seconds = by_key.get(f"bench/load/{id_}/seconds")
-            if seconds is not None:
-                at = f"pcie_flaps/{id_}/"
-                yield msgspec.structs.replace(fact, key=at + "changes")
-                yield msgspec.structs.replace(seconds, key=at + "seconds")
-                yield msgspec.structs.replace(fact, key=at + "under_load", value=True)

@@ -343,7 +343,9 @@ def clocks(scene: Scene) -> Judgements:
         told = f"memory clock {memory:g} of {most:g} MHz ({share:.0f} % of the bandwidth)"
         if share >= scene.profile["gpu_mem_clock_pct"] and share <= 110:
             yield passed(told, gpu.label)
-        elif pstate in ("P0", "P1", "P2") and busy is not None and busy >= 50:
+        elif view.flag(gpu.key("under_load")) or (
+            pstate in ("P0", "P1", "P2") and busy is not None and busy >= 50
+        ):
             yield warned(told, gpu.label, fix=_free(gpu))
         elif pstate is not None:
             yield _at_rest(told, gpu.label)

@@ -88,6 +88,8 @@ def _reseat() -> Fix:
 
 def _idle(scene: Scene, id_: str) -> bool | None:
     """Whether the GPU was at rest when its link was read; None is not known."""
+    if scene.view.flag(f"gpu/{id_}/under_load"):
+        return False
     pstate = scene.view.text(f"gpu/{id_}/pstate")
     busy = scene.view.integer(f"gpu/{id_}/util_pct", 0, 100)
     if busy is not None and busy >= 50 and pstate in ("P0", "P1", "P2"):

@@ -1,0 +1,98 @@
+"""Figures against link and card; baselines; two measurements side by side."""
+
+from __future__ import annotations
+
+import pytest
+
+from backends.tuning.facts import Fact, FactsDocument, Value
+from backends.tuning.measurements import figures, joining
+from backends.tuning.measurements.history import compare, compared_table
+from backends.tuning.measurements.run import parse
+
+A, B = "0000:01:00.0", "0000:02:00.0"
+
+
+def document(values: dict[str, Value], source: str = "measured") -> FactsDocument:
+    return FactsDocument([Fact(key, value, source) for key, value in values.items()])
+
+
+def test_figures_are_set_against_link_and_card() -> None:
+    found = figures.rows(
+        document(
+            {
+                f"bench/name/{A}": "NVIDIA H200",
+                f"bench/h2d/{A}/gb_s": 55.0,
+                f"bench/h2d/{A}/far_gb_s": 40.0,
+                f"bench/matmul/{A}/tflop_s": 690.0,
+                f"bench/launch/{A}/submit_us": 7.0,
+                f"gpu/{A}/link_width_max": 16,
+                f"gpu/{A}/link_gen_max": 5,
+            }
+        )
+    )
+    shares = {row.what.split(" 0000")[0]: row.share_pct for row in found if "far" not in row.key}
+    assert shares["copy host to GPU"] == pytest.approx(87, abs=1)
+    assert shares["bf16 matrix product"] == pytest.approx(70, abs=1)
+    assert shares["launch"] is None
+    text = figures.table(found)
+    assert "H200, dense bf16" in text
+    assert "53 is usual" in text
+    assert "from another node" in text
+
+
+@pytest.mark.parametrize(("topology", "due"), [("NV18", 450.0), ("SYS", 63.0)])
+def test_a_pair_is_held_against_the_link_that_it_has(topology: str, due: float) -> None:
+    (row,) = figures.rows(
+        document(
+            {
+                f"gpu/{A}/name": "NVIDIA H200",
+                f"gpu/{A}/index": 0,
+                f"gpu/{B}/index": 1,
+                "topo/link/0/1": topology,
+                f"bench/p2p/{A}/{B}/gb_s": 50.0,
+                f"bench/p2p/{A}/{B}/link_gb_s": 63.0,
+            }
+        )
+    )
+    assert row.due == due
+
+
+def test_a_baseline_is_the_median_of_the_same_tool() -> None:
+    key = "bench/allreduce/8KiB_us/value"
+    earlier = [document({key: value}, "all_reduce_perf") for value in (9.0, 10.0, 30.0)]
+    earlier.append(document({key: 100.0}, "measured"))
+    now = joining.with_baselines(document({key: 12.0}, "all_reduce_perf"), earlier)
+    values = {fact.key: fact.value for fact in now.facts}
+    assert values["bench/allreduce/8KiB_us/baseline"] == 10.0
+    alone = joining.with_baselines(document({key: 12.0}, "all_reduce_perf"), [])
+    assert [fact.key for fact in alone.facts] == [key]
+
+
+def test_what_was_read_under_load_counts_over_what_was_at_rest() -> None:
+    rest = document({f"gpu/{A}/link_gen": 1, f"gpu/{A}/used_mib": 4})
+    loaded = document({f"bench/load/{A}/link_gen": 5, f"bench/load/{A}/link_changes": 3,
+                       f"bench/load/{A}/seconds": 12.0})  # fmt: skip
+    values = {fact.key: fact.value for fact in joining.joined(rest, loaded).facts}
+    assert values[f"gpu/{A}/link_gen"] == 5
+    assert values[f"gpu/{A}/used_mib"] == 4
+    assert values[f"gpu/{A}/under_load"] is True
+    assert values[f"pcie_flaps/{A}/changes"] == 3
+    assert values[f"pcie_flaps/{A}/seconds"] == 12.0
+
+
+def test_two_measurements_figure_by_figure() -> None:
+    first = document({f"bench/launch/{A}/submit_us": 4.0, f"bench/h2d/{A}/gb_s": 50.0})
+    second = document({f"bench/launch/{A}/submit_us": 5.0, "bench/read/gb_s": 2.0})
+    found = {one.what.split(" 0000")[0]: one for one in compare(first, second)}
+    assert found["launch"].change_pct == pytest.approx(25)
+    assert found["copy host to GPU"].b is None
+    assert found["read the model's path"].change_pct is None
+    assert "+25.0 %" in compared_table(list(found.values()))
+
+
+def test_what_the_measuring_program_says_is_not_believed_blindly() -> None:
+    assert parse({"key": 5}) is None
+    assert parse(["x"]) is None
+    message = parse({"key": "bench/read/gb_s", "value": 1.5})
+    assert message is not None
+    assert message.value == 1.5

@@ -1,11 +1,11 @@
 # ruff: noqa: UP031 - it runs on the host's python
 """A libcuda for tests, in Python: put in the place of the library by a `sitecustomize`.
 
-`FAKE_CUDA` names a JSON file: `gpus` (addresses), `copy_gb_s` (between host and GPU),
-`memory_gb_s`, `peer_gb_s` (a number, or by "A-B" of indices), `plain_gb_s`, `fail` (functions that
-give 999), `corrupt` (pairs whose copies arrive damaged), `rises` (files, and what they hold once
-there is load). Memory is real where it is small; time is that of the bytes, by the GPU's own clock,
-so that nothing takes long.
+`FAKE_CUDA` names a JSON file: `gpus` (addresses), `copy_gb_s` (between host and GPU; with `copy_by`
+by what that file holds), `memory_gb_s`, `peer_gb_s` (a number, or by "A-B" of indices),
+`plain_gb_s`, `fail` (functions that give 999), `corrupt` (pairs whose copies arrive damaged),
+`rises` (files, and what they hold once there is load). Memory is real where it is small; time is
+that of the bytes, by the GPU's own clock, so that nothing takes long.
 """
 
 import ctypes
@@ -139,7 +139,12 @@ def _copy(cuda, to, source, size, gb_s):
 
 
 def _cuMemcpyHtoDAsync_v2(cuda, to, source, size, stream):
-    _copy(cuda, to, source, size, world().get("copy_gb_s", 53.0))
+    known = world()
+    rate = known.get("copy_gb_s", 53.0)
+    if "copy_by" in known:
+        with open(known["copy_by"]) as file:
+            rate = known["copy_gb_s"][file.read().strip()]
+    _copy(cuda, to, source, size, rate)
 
 
 _cuMemcpyDtoHAsync_v2 = _cuMemcpyHtoDAsync_v2

@@ -97,6 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     host.add_argument(
         "--seconds", type=float, default=12.0, help="measure: of the load for links (default 12)"
     )
+    host.add_argument("--runs", type=int, default=3, help="experiment: runs on each side")
     host.add_argument("--keep", action="store_true", help="experiment: leave the fix in place")
     host.add_argument("--force", action="store_true", help="rollback: also what others changed")
     read = commands.add_parser(

@@ -58,7 +58,7 @@ async def _carry_out(desk: Desk, planned: Plan, arguments: argparse.Namespace) -
     if arguments.dry_run:
         return 0
     if planned.changes:
-        _confirm(desk.machines, planned, arguments)
+        confirm(desk.machines, planned, arguments)
         script = await desk.keep_snapshot(planned)
         print(f"snapshot {planned.snapshot.snapshot_id}, also as {script}", file=sys.stderr)
     results, judged = await desk.apply(planned)
@@ -91,7 +91,7 @@ async def roll_back(config: Config, arguments: argparse.Namespace, options: Opti
     return 0 if good else EXIT_NOT_ALL
 
 
-def _confirm(both: Machines, planned: Plan, arguments: argparse.Namespace) -> None:
+def confirm(both: Machines, planned: Plan, arguments: argparse.Namespace) -> None:
     """Nothing without a yes; where it may hurt, nothing without the host's name.
 
     Raises:

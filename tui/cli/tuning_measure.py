@@ -13,11 +13,14 @@ from backends.tuning import report
 from backends.tuning.desk import Desk
 from backends.tuning.engine import Options
 from backends.tuning.machines import Machines
-from backends.tuning.measurements import history
+from backends.tuning.measurements import experiment as experiments
+from backends.tuning.measurements import history, verdict
 from backends.tuning.measurements.desk import Measurement, Wishes, measure_host
+from backends.tuning.measurements.experiment import Tried
 from backends.tuning.measurements.figures import Row, table
 from backends.tuning.measurements.parts import PARTS, chosen, settling
 from tui.cli.reading import reading_of
+from tui.cli.tuning_change import EXIT_NOT_ALL, confirm
 from tui.cli.tuning_live import opened
 
 OPEN: str = "open"
@@ -129,5 +132,64 @@ async def _one(number: int) -> StoredMeasurement:
 
 
 async def experiment(config: Config, arguments: argparse.Namespace, options: Options) -> int:
-    """Try a fix: measure, apply, measure, take back."""
-    raise UsageError("not yet")
+    """Try a fix: measure, apply, measure, take back unless it is to be kept."""
+    if not arguments.snapshot:
+        raise UsageError("experiment needs a check", hint="`gpuroom tuning HOST` lists them")
+    parts = chosen(arguments.only) if arguments.only else ()
+    wishes = Wishes(arguments.path, arguments.python, False, arguments.seconds)
+    async with opened(config, arguments.host) as (session, below):
+        desk = Desk(Machines(session, below), options, reading_of(arguments))
+        judged = await desk.judge(arguments.timeout)
+        trial = await experiments.prepare(desk, judged, arguments.snapshot, parts)
+        told("\n".join(trial.lines()))
+        told("leave it in place" if arguments.keep else "take it back")
+        if arguments.dry_run:
+            return 0
+        confirm(desk.machines, trial.planned, arguments)
+        done = await experiments.carry_out(
+            desk, trial, keep=arguments.keep, runs=arguments.runs, wishes=wishes, told=told
+        )
+    if arguments.json:
+        print(json.dumps(experiment_row(done), indent=2, ensure_ascii=False))
+    else:
+        print(verdict.table(done.lines), end="")
+        print(f"{done.check}: {done.summary}")
+        place = "left in place" if done.kept else f"taken back: {', '.join(done.restored)}"
+        print(f"{done.fix}: {place}" + (f"; {done.note}" if done.note else ""))
+    return 0 if done.sound else EXIT_NOT_ALL
+
+
+def experiment_row(done: Tried) -> dict[str, object]:
+    """An experiment as JSON has it."""
+    figures = []
+    for line in done.lines:
+        a, b = line.medians
+        figures.append(
+            {
+                "key": line.key,
+                "what": line.what,
+                "unit": line.unit,
+                "before": list(line.before),
+                "after": list(line.after),
+                "median_before": a,
+                "median_after": b,
+                "spread_before_pct": verdict.spread_pct(line.before),
+                "spread_after_pct": verdict.spread_pct(line.after),
+                "change_pct": line.change_pct,
+                "p": line.p,
+                "word": line.word.value,
+            }
+        )
+    return {
+        "check": done.check,
+        "fix": done.fix,
+        "at": done.at,
+        "runs": done.runs,
+        "summary": done.summary,
+        "figures": figures,
+        "applied": done.applied,
+        "kept": done.kept,
+        "restored": list(done.restored),
+        "note": done.note,
+        "snapshot": done.snapshot,
+    }

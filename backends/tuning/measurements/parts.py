@@ -74,3 +74,29 @@ def settling(findings: Iterable[Finding]) -> tuple[Part, ...]:
     """The parts that can settle what is INCONCLUSIVE in these findings."""
     open_rules = {f.rule for f in findings if f.verdict is Verdict.INCONCLUSIVE}
     return tuple(part for part in PARTS if open_rules & set(part.answers))
+
+
+TRIED_WITH: Final = {
+    "pcie.": ("copies", "pairs", "launch"),
+    "pcie.mrrs": ("copies", "pairs"),
+    "pcie.relaxed_ordering": ("copies", "pairs"),
+    "pcie.tag10": ("copies", "pairs"),
+    "pcie.acs": ("pairs",),
+    "pcie.aspm": ("launch", "copies", "pairs"),
+    "cpu.": ("wakeup", "launch"),
+    "numa.": ("copies", "wakeup", "launch"),
+    "kernel.": ("launch", "copies", "wakeup"),
+    "kernel.thp": ("launch", "copies", "read"),
+    "kernel.iommu": ("copies", "pairs"),
+    "fs.": ("read",),
+    "gpu.": ("memory", "matmul", "launch", "copies"),
+    "vm.": ("copies", "read", "wakeup"),
+}
+"""Which measurement shows what a fix does: by check, or by the beginning of its name."""
+
+
+def suited(check: str) -> tuple[Part, ...]:
+    """The parts that an experiment with this check is measured by; the closest name counts."""
+    near = [name for name in TRIED_WITH if check == name or check.startswith(name)]
+    names = TRIED_WITH[max(near, key=len)] if near else ("wakeup", "launch", "copies")
+    return tuple(part for part in PARTS if part.name in names)

@@ -1,0 +1,161 @@
+"""Experiments on a folder that stands for a host: measured, tried, measured, taken back."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from backends.errors import ReadOnlyError, UsageError
+from backends.tuning.desk import Desk
+from backends.tuning.gather import Reading
+from backends.tuning.machines import Machines
+from backends.tuning.measurements import experiment, history
+from backends.tuning.measurements.desk import Wishes
+from backends.tuning.measurements.parts import chosen, suited
+from backends.tuning.measurements.verdict import Word
+from tests.measure.conftest import FakeGpus, Reach
+from tests.tuning_live.tree import Tree, make_host
+
+pytestmark = pytest.mark.real
+BALANCING = "/proc/sys/kernel/numa_balancing"
+COPIES = chosen(["copies"])
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return make_host(tmp_path / "root", gpus=0)
+
+
+async def trial_of(desk: Desk, check: str) -> experiment.Trial:
+    return await experiment.prepare(desk, await desk.judge(60), check, COPIES)
+
+
+async def test_what_helps_is_shown_and_taken_back(
+    at_host: Reach, gpus: FakeGpus, tree: Tree
+) -> None:
+    gpus.set(copy_by=str(tree.at(BALANCING)), copy_gb_s={"1": 41.0, "0": 53.0})
+    async with at_host() as session:
+        desk = Desk(Machines(session), reading=Reading(root=str(tree.folder)))
+        trial = await trial_of(desk, "numa.balancing")
+        assert any("numa_balancing" in line for line in trial.lines())
+        done = await experiment.carry_out(desk, trial, wishes=Wishes(python=gpus.python))
+    assert done.sound
+    assert done.applied == {"numa.balancing": "applied"}
+    assert done.restored == ("applied",)
+    assert not done.kept
+    assert tree.read(BALANCING) == b"1\n"
+    assert {line.word for line in done.lines} == {Word.BETTER}
+    line = done.lines[0]
+    assert len(line.before) == len(line.after) == 3
+    assert line.change_pct == pytest.approx(29, abs=1)
+    (kept,) = await history.stored(lambda all_: all_.experiments("gpu01"))
+    assert experiment.decode(kept.body) == done
+
+
+async def test_what_changes_nothing_is_said_and_kept_if_wanted(
+    at_host: Reach, gpus: FakeGpus, tree: Tree
+) -> None:
+    async with at_host() as session:
+        desk = Desk(Machines(session), reading=Reading(root=str(tree.folder)))
+        trial = await trial_of(desk, "numa.balancing")
+        done = await experiment.carry_out(desk, trial, keep=True, wishes=Wishes(python=gpus.python))
+        assert done.summary == "no measurable change"
+        assert done.kept
+        assert done.restored == ()
+        assert tree.read(BALANCING) == b"0\n"
+        again = experiment.prepare(desk, await desk.judge(60), "numa.balancing", COPIES)
+        with pytest.raises(UsageError):
+            await again
+
+
+async def test_a_write_that_fails_is_no_result(at_host: Reach, gpus: FakeGpus, tree: Tree) -> None:
+    async with at_host() as session:
+        desk = Desk(Machines(session), reading=Reading(root=str(tree.folder)))
+        trial = await trial_of(desk, "numa.balancing")
+        tree.at(BALANCING).unlink()
+        tree.at(BALANCING).mkdir()
+        done = await experiment.carry_out(desk, trial, wishes=Wishes(python=gpus.python))
+    assert not done.sound
+    assert "not applied" in done.note
+    assert done.lines == ()
+
+
+async def test_what_cannot_be_measured_afterwards_is_taken_back(
+    at_host: Reach, gpus: FakeGpus, tree: Tree
+) -> None:
+    said: list[str] = []
+
+    def told(words: str) -> None:
+        said.append(words)
+        if words.startswith("after"):
+            gpus.set(fail=["cuInit"])
+
+    async with at_host() as session:
+        desk = Desk(Machines(session), reading=Reading(root=str(tree.folder)))
+        trial = await trial_of(desk, "numa.balancing")
+        done = await experiment.carry_out(
+            desk, trial, keep=True, wishes=Wishes(python=gpus.python), told=told
+        )
+    assert "not measured afterwards" in done.note
+    assert not done.kept
+    assert tree.read(BALANCING) == b"1\n"
+
+
+async def test_cancelled_in_the_middle_it_is_taken_back(
+    at_host: Reach, gpus: FakeGpus, tree: Tree
+) -> None:
+    tried = asyncio.Event()
+
+    def told(words: str) -> None:
+        if words.startswith("after"):
+            assert tree.read(BALANCING) == b"0\n"
+            tried.set()
+
+    async with at_host() as session:
+        desk = Desk(Machines(session), reading=Reading(root=str(tree.folder)))
+        trial = await trial_of(desk, "numa.balancing")
+        work = asyncio.create_task(
+            experiment.carry_out(
+                desk, trial, keep=True, wishes=Wishes(python=gpus.python), told=told
+            )
+        )
+        await asyncio.wait_for(tried.wait(), 60)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert tree.read(BALANCING) == b"1\n"
+
+
+async def test_nothing_is_changed_beside_what_holds_the_gpus(
+    at_host: Reach, nvml: FakeGpus, tree: Tree
+) -> None:
+    async with at_host() as session:
+        desk = Desk(Machines(session), reading=Reading(root=str(tree.folder)))
+        trial = await trial_of(desk, "numa.balancing")
+        nvml.set(processes={"0": [77]})
+        with pytest.raises(ReadOnlyError):
+            await experiment.carry_out(desk, trial, wishes=Wishes(python=nvml.python))
+        assert await desk.snapshots() == []
+    assert tree.read(BALANCING) == b"1\n"
+
+
+async def test_what_takes_a_reboot_is_no_experiment(at_host: Reach, tree: Tree) -> None:
+    async with at_host() as session:
+        desk = Desk(Machines(session), reading=Reading(root=str(tree.folder)))
+        judged = await desk.judge(60)
+        late = next(
+            f for f in judged.findings
+            if f.fix is not None and f.fix.persistent and not f.fix.runtime and not f.fix.manual
+        )  # fmt: skip
+        with pytest.raises(UsageError) as refused:
+            await experiment.prepare(desk, judged, late.check)
+    assert "at once" in refused.value.title
+
+
+def test_each_kind_of_check_has_what_shows_it() -> None:
+    assert [part.name for part in suited("cpu.cstates")] == ["wakeup", "launch"]
+    assert [part.name for part in suited("pcie.mrrs")] == ["copies", "pairs"]
+    assert [part.name for part in suited("fs.readahead")] == ["read"]
+    assert suited("site.own")

@@ -14,54 +14,14 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from backends.tuning import numbers, pci
-from backends.tuning.facts import Fact, FactsDocument, Value, Vantage
+from backends.tuning import normalise_host, numbers, pci
+from backends.tuning.facts import Fact, FactsDocument, Vantage
 from backends.tuning.plans.cmdline import PlanError, grub_flags
+from backends.tuning.raw import PCI, Raw, derive
 from backends.tuning.readers.pci_address import address
 
-PCI: Final = "/sys/bus/pci/devices/"
 _BDF: Final = r"([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
 _ATTRIBUTE: Final = re.compile(rf"{PCI}{_BDF}(?:/(.+))?")
-PREFIXES: Final = (
-    "cmd/",
-    PCI,
-    "nvml/",
-    "proc/",
-    "/etc/pve/",
-    "/etc/default/grub.d/",
-    "/boot/",
-    "/efi/loader/",
-    "/etc/sysctl",
-    "/etc/tmpfiles.d/",
-    "/etc/modprobe.d/",
-    "/usr/lib/sysctl.d/",
-)
-"""What raw facts begin with whose names are not known beforehand."""
-
-
-class Raw:
-    """The facts of one vantage as they were gathered, by key and by beginning."""
-
-    def __init__(self, facts: Mapping[str, Fact]) -> None:
-        self.facts = facts
-        self._below: dict[str, list[Fact]] = {prefix: [] for prefix in PREFIXES}
-        for key, fact in facts.items():
-            if key.startswith(PREFIXES):
-                prefix = next(p for p in PREFIXES if key.startswith(p))
-                self._below[prefix].append(fact)
-
-    def get(self, key: str) -> Fact | None:
-        """The fact of that key."""
-        return self.facts.get(key)
-
-    def below(self, prefix: str) -> list[Fact]:
-        """The facts that begin with one of `PREFIXES`."""
-        return self._below[prefix]
-
-    def text(self, key: str) -> str | None:
-        """A fact's value where it is text."""
-        fact = self.facts.get(key)
-        return fact.value if fact is not None and isinstance(fact.value, str) else None
 
 
 def normalise(document: FactsDocument) -> FactsDocument:
@@ -109,10 +69,6 @@ def _one_name_each(facts: Mapping[str, Fact]) -> Iterator[Fact]:
             yield fact
 
 
-def _derive(fact: Fact, key: str, value: Value | None, error: str | None = None) -> Fact:
-    return Fact(key, value, fact.source, error, fact.time, fact.vantage, fact.needs_root)
-
-
 def _commands(known: Raw) -> Iterator[Fact]:
     """Output of commands, read by the readers of pasted text."""
     from backends.tuning.readers import read_excerpt
@@ -125,33 +81,33 @@ def _commands(known: Raw) -> Iterator[Fact]:
         lines = [Line(f"$ {command}", 0)]
         lines += [Line(t.rstrip(), n) for n, t in enumerate(fact.value.split("\n"), 1)]
         for found in read_excerpt(Excerpt(command, fact.vantage, tuple(lines))):
-            yield _derive(fact, found.key, found.value, found.error)
+            yield derive(fact, found.key, found.value, found.error)
         if command.startswith(("journalctl -k", "dmesg")) and fact.value.strip():
-            yield _derive(fact, "log/complete", "Linux version" in fact.value[:20_000])
+            yield derive(fact, "log/complete", "Linux version" in fact.value[:20_000])
         elif command == "systemd-detect-virt":
-            yield _derive(fact, "virt/kind", fact.value.strip())
+            yield derive(fact, "virt/kind", fact.value.strip())
         elif command == "systemctl --failed --plain --no-legend":
             rows = [r.split()[0] for r in fact.value.split("\n") if r.split()]
-            yield _derive(fact, "systemd/failed", rows)
+            yield derive(fact, "systemd/failed", rows)
         elif command == "apt-mark showhold":
-            yield _derive(fact, "packages/held", fact.value.split())
+            yield derive(fact, "packages/held", fact.value.split())
         elif command == "dpkg --get-selections":
             pairs = [r.split() for r in fact.value.split("\n")]
             held = [pair[0] for pair in pairs if pair[1:] == ["hold"]]
-            yield _derive(fact, "packages/held", held)
+            yield derive(fact, "packages/held", held)
         elif command == "ss -ltn":
             rows = [r.split()[3] for r in fact.value.split("\n")[1:] if len(r.split()) > 3]
-            yield _derive(fact, "net/listening", rows)
+            yield derive(fact, "net/listening", rows)
         elif command.startswith("timedatectl") and "NTPSynchronized=" in fact.value:
             word = fact.value.strip().rpartition("=")[2]
-            yield _derive(fact, "time/ntp_synchronized", word)
+            yield derive(fact, "time/ntp_synchronized", word)
 
 
 def _unit_states(known: Raw) -> Iterator[Fact]:
     for fact in known.below("cmd/"):
         match = re.fullmatch(r"cmd/systemctl is-(active|enabled) ([\w@.-]+)", fact.key)
         if match and isinstance(fact.value, str) and fact.value.strip():
-            yield _derive(fact, f"unit/{match[2]}/{match[1]}", fact.value.split()[0])
+            yield derive(fact, f"unit/{match[2]}/{match[1]}", fact.value.split()[0])
 
 
 def _pci(known: Raw) -> Iterator[Fact]:
@@ -167,7 +123,7 @@ def _pci(known: Raw) -> Iterator[Fact]:
         elif name is None and isinstance(fact.value, str):
             parent = posixpath.basename(posixpath.dirname(fact.value))
             if re.fullmatch(_BDF, parent):
-                yield _derive(fact, f"{base}/parent", parent)
+                yield derive(fact, f"{base}/parent", parent)
         elif name in _PCI_TEXT:
             value = fact.value
             if name in ("driver", "iommu_group") and isinstance(value, str):
@@ -178,16 +134,16 @@ def _pci(known: Raw) -> Iterator[Fact]:
                     if name in ("vendor", "device")
                     else (value.strip())
                 )
-            yield _derive(fact, f"{base}/{_PCI_TEXT[name]}", value, fact.error)
+            yield derive(fact, f"{base}/{_PCI_TEXT[name]}", value, fact.error)
         elif name in ("current_link_speed", "max_link_speed") and isinstance(fact.value, str):
             if speed := re.match(r"(\d+(?:\.\d+)?) GT/s", fact.value):
                 key = "speed_gts" if name.startswith("current") else "max_speed_gts"
-                yield _derive(fact, f"{base}/{key}", float(speed[1]))
+                yield derive(fact, f"{base}/{key}", float(speed[1]))
         elif name in ("current_link_width", "max_link_width"):
             width = numbers.integer(fact.value)
             key = "width" if name.startswith("current") else "max_width"
             if width is not None and 0 < width <= 32:
-                yield _derive(fact, f"{base}/{key}", width)
+                yield derive(fact, f"{base}/{key}", width)
 
 
 _PCI_TEXT: Final = {
@@ -210,7 +166,7 @@ def _config(fact: Fact, base: str) -> Iterator[Fact]:
     except ValueError:
         return
     for field, value in pci.decode(data).items():
-        yield _derive(fact, f"{base}/{field}", value)
+        yield derive(fact, f"{base}/{field}", value)
 
 
 def _resources(known: Raw) -> Iterator[Fact]:
@@ -227,7 +183,7 @@ def _resources(known: Raw) -> Iterator[Fact]:
             if parts and int(parts[3], 16) & 0x200 and int(parts[1], 16):
                 largest = max(largest, int(parts[2], 16) - int(parts[1], 16) + 1)
         if largest > 0:
-            yield _derive(fact, f"pci/{match[1]}/bar_bytes", largest)
+            yield derive(fact, f"pci/{match[1]}/bar_bytes", largest)
 
 
 def _nvml(known: Raw) -> Iterator[Fact]:
@@ -243,10 +199,10 @@ def _nvml(known: Raw) -> Iterator[Fact]:
             continue
         id_ = ids.get(match[1], f"index-{match[1]}")
         name = {"arch": "architecture"}.get(match[2], match[2])
-        yield _derive(fact, f"gpu/{id_}/{name}", fact.value, fact.error)
-        yield _derive(fact, f"gpu/{id_}/index", int(match[1]))
+        yield derive(fact, f"gpu/{id_}/{name}", fact.value, fact.error)
+        yield derive(fact, f"gpu/{id_}/index", int(match[1]))
     if (count := known.get("nvml/count")) is not None:
-        yield _derive(count, "gpu/complete", True)
+        yield derive(count, "gpu/complete", True)
 
 
 def _files(known: Raw) -> Iterator[Fact]:
@@ -255,34 +211,34 @@ def _files(known: Raw) -> Iterator[Fact]:
         match = re.search(r"NVRM version:\s+NVIDIA UNIX (Open )?.*?(\d{3}\.\d+(?:\.\d+)?)", text)
         fact = known.facts["/proc/driver/nvidia/version"]
         if match:
-            yield _derive(fact, "nvrm/version", match[2])
-            yield _derive(fact, "nvrm/open", bool(match[1]))
+            yield derive(fact, "nvrm/version", match[2])
+            yield derive(fact, "nvrm/open", bool(match[1]))
     if (text := known.text("/sys/module/nvidia/version")) and (
         known.text("/proc/driver/nvidia/version") is None
     ):
-        yield _derive(known.facts["/sys/module/nvidia/version"], "nvrm/version", text.strip())
+        yield derive(known.facts["/sys/module/nvidia/version"], "nvrm/version", text.strip())
     if (text := known.text("/sys/fs/cgroup/memory.events")) and (
         match := re.search(r"^oom_kill (\d{1,12})$", text, re.M)
     ):
-        yield _derive(
+        yield derive(
             known.facts["/sys/fs/cgroup/memory.events"], "cgroup/memory/oom_kill", int(match[1])
         )
     if (text := known.text("/sys/fs/cgroup/cpu.stat")) and (
         match := re.search(r"^nr_throttled (\d{1,15})$", text, re.M)
     ):
-        yield _derive(
+        yield derive(
             known.facts["/sys/fs/cgroup/cpu.stat"], "cgroup/cpu/nr_throttled", int(match[1])
         )
     if (text := known.text("/proc/1/environ")) and (
         match := re.search(r"(?:^|[\0\ufffd\n])container=([a-z-]{2,20})", text)
     ):
-        yield _derive(known.facts["/proc/1/environ"], "virt/kind", match[1])
+        yield derive(known.facts["/proc/1/environ"], "virt/kind", match[1])
     listing = known.get("/proc/driver/nvidia/gpus")
     if listing is not None and isinstance(listing.value, list):
-        yield _derive(listing, "driver/gpu_count", len(listing.value))
+        yield derive(listing, "driver/gpu_count", len(listing.value))
     first = next((f for f in known.below(PCI) if f.key.endswith("/class")), None)
     if first is not None:
-        yield _derive(first, "pci/complete", True)
+        yield derive(first, "pci/complete", True)
 
 
 def _configurations(known: Raw) -> Iterator[Fact]:
@@ -297,7 +253,7 @@ def _configurations(known: Raw) -> Iterator[Fact]:
                     break
                 if line.strip() and not line.startswith("#"):
                     lines.append(line)
-            yield _derive(fact, f"pve/{kind}/{match[2]}", lines)
+            yield derive(fact, f"pve/{kind}/{match[2]}", lines)
 
 
 def _boot(known: Raw) -> Iterator[Fact]:
@@ -307,17 +263,17 @@ def _boot(known: Raw) -> Iterator[Fact]:
         dropins = sorted(known.below("/etc/default/grub.d/"), key=lambda f: f.key)
         extra = [f.value for f in dropins if f.key.endswith(".cfg") and isinstance(f.value, str)]
         try:
-            yield _derive(grub, "boot/grub_cmdline", " ".join(grub_flags(grub.value, extra)))
+            yield derive(grub, "boot/grub_cmdline", " ".join(grub_flags(grub.value, extra)))
         except PlanError as error:
-            yield _derive(grub, "boot/grub_cmdline", None, error.title)
+            yield derive(grub, "boot/grub_cmdline", None, error.title)
     status = known.get("cmd/proxmox-boot-tool status")
     if status is not None and isinstance(status.value, str):
         if "is configured with: uefi" in status.value:
-            yield _derive(status, "boot/loader", "systemd-boot")
+            yield derive(status, "boot/loader", "systemd-boot")
         elif "is configured with: grub" in status.value:
-            yield _derive(status, "boot/loader", "grub")
+            yield derive(status, "boot/loader", "grub")
     elif name := _loader(known):
-        yield _derive(name[0], "boot/loader", name[1])
+        yield derive(name[0], "boot/loader", name[1])
 
 
 LOADER_INFO: Final = "/sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
@@ -343,7 +299,7 @@ def _loader(known: Raw) -> tuple[Fact, str] | None:
         return None  # not read is not the same as not there
     if one_line is not None and one_line.value:
         return one_line, "systemd-boot"
-    entries = [*known.below("/boot/"), *known.below("/efi/loader/")]
+    entries = [*known.below("/boot/loader/"), *known.below("/efi/loader/")]
     if one_line is not None and one_line.error == "ENOENT":
         return next(((fact, "systemd-boot") for fact in entries if fact.value), None)
     return None
@@ -366,8 +322,8 @@ def _sysctls(known: Raw) -> Iterator[Fact]:
         for line in (known.text(key) or "").split("\n"):
             match = re.match(r"\s*-?([a-z][\w.-]*[\w])\s*=\s*(\S.*?)\s*$", line)
             if match and "*" not in match[1] and "/" not in match[1]:
-                yield _derive(known.facts[key], f"sysctl/configured/{match[1]}", match[2])
-                yield _derive(known.facts[key], f"sysctl/source/{match[1]}", key)
+                yield derive(known.facts[key], f"sysctl/configured/{match[1]}", match[2])
+                yield derive(known.facts[key], f"sysctl/source/{match[1]}", key)
 
 
 def _lasting(known: Raw) -> Iterator[Fact]:
@@ -393,7 +349,7 @@ def _lasting(known: Raw) -> Iterator[Fact]:
         # An empty folder that was listed says as much as files that set nothing.
         source = files[0] if files else listing
         if source is not None and (files or isinstance(source.value, list)):
-            yield _derive(source, key, found)
+            yield derive(source, key, found)
 
 
 def _limits(known: Raw) -> Iterator[Fact]:
@@ -406,8 +362,8 @@ def _limits(known: Raw) -> Iterator[Fact]:
                 rf"^Max {words}\s+(\d+|unlimited)\s+(\d+|unlimited)", fact.value, re.M
             )
             if found:
-                yield _derive(fact, f"limits/{match[1]}/{name}_soft", found[1])
-                yield _derive(fact, f"limits/{match[1]}/{name}_hard", found[2])
+                yield derive(fact, f"limits/{match[1]}/{name}_soft", found[1])
+                yield derive(fact, f"limits/{match[1]}/{name}_hard", found[2])
 
 
 def _processes(known: Raw) -> Iterator[Fact]:
@@ -416,9 +372,9 @@ def _processes(known: Raw) -> Iterator[Fact]:
         if not match or not isinstance(fact.value, str):
             continue
         if found := re.search(r"^VmSwap:\s+(\d{1,15}) kB", fact.value, re.M):
-            yield _derive(fact, f"engine/{match[1]}/swap_kib", int(found[1]))
+            yield derive(fact, f"engine/{match[1]}/swap_kib", int(found[1]))
         if found := re.search(r"^Cpus_allowed_list:\s+([\d,-]+)", fact.value, re.M):
-            yield _derive(fact, f"engine/{match[1]}/cpus_allowed", found[1])
+            yield derive(fact, f"engine/{match[1]}/cpus_allowed", found[1])
 
 
 Step: TypeAlias = Callable[[Raw], Iterator[Fact]]
@@ -435,5 +391,6 @@ STEPS: Final[tuple[Step, ...]] = (
     _lasting,
     _limits,
     _processes,
+    *normalise_host.STEPS,
 )
 """In this order; of two that derive the same fact the first is kept."""

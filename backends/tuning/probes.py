@@ -41,6 +41,10 @@ class ProbeKind(StrEnum):
     """In a child process: load libcuda, cuInit, cuDriverGetVersion, cuDeviceGetCount."""
     PROCESS = "process"
     """For each process that holds a GPU: one file below /proc/PID; key `proc/PID/` and its name."""
+    ENGINE = "engine"
+    """Of those processes: chosen variables and options, open files, mappings, the model's place."""
+    IRQ = "irq"
+    """Of GPUs and network cards: where their interrupts are served; keys below `irq/NUMBER/`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,14 @@ FILES: Final = _files(
     "/sys/block/*/queue/read_ahead_kb",
     "/sys/class/bdi/*/read_ahead_kb",
     "/sys/class/nvme/*/state",
+    "/sys/class/net/*/operstate",
+    "/sys/fs/cgroup/devices/devices.list",
+    "/etc/docker/daemon.json",
+    "/etc/apt/apt.conf.d/20auto-upgrades",
+    "/etc/systemd/system/*nvidia*.service",
+    "/etc/systemd/system/*uvm*.service",
+    "/usr/lib/systemd/system/nvidia-persistenced.service",
+    "/proc/uptime",
 )
 CONFIGURATIONS: Final = tuple(
     Probe(ProbeKind.GLOB, path, root=True, vantages=HOST_ONLY)
@@ -219,6 +231,21 @@ OTHERS: Final = (
     Probe(ProbeKind.STATVFS, "/dev/shm"),  # noqa: S108 - the mount itself is what is measured
     Probe(ProbeKind.STATVFS, "/"),
     Probe(ProbeKind.CUDA, "libcuda.so.1"),
+    Probe(ProbeKind.ENGINE, "engine", root=True),
+    Probe(ProbeKind.IRQ, "irq"),
+    Probe(ProbeKind.LINK, "/boot/vmlinuz"),
+    Probe(ProbeKind.LISTING, "/boot"),
+    *(
+        Probe(ProbeKind.LINK, f"{folder}/{library}.so.1")
+        for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
+        for library in ("libcuda", "libnvidia-ml")
+    ),
+    Probe(ProbeKind.LISTING, "/dev/char"),
+    Probe(ProbeKind.LISTING, "/etc/systemd/system"),
+    *(
+        Probe(ProbeKind.GLOB, path, limit_bytes=1 << 20)
+        for path in ("/etc/cdi/*.yaml", "/etc/cdi/*.json", "/run/cdi/*.yaml", "/run/cdi/*.json")
+    ),
     Probe(ProbeKind.PROCESS, "limits", root=True),
     Probe(ProbeKind.PROCESS, "status", root=True),
 )
@@ -252,8 +279,22 @@ COMMANDS: Final = _commands(
     "systemctl is-enabled nvidia-persistenced",
     "dpkg --get-selections",
     "ss -ltn",
+    "modinfo -F version nvidia",
+    "proxmox-boot-tool kernel list",
+    "grubby --default-kernel",
+    "nvidia-smi nvlink -s",
+    "nvidia-imex-ctl -q",
+    "nv-fabricmanager --version",
+    "powerprofilesctl get",
+    "chronyc -n tracking",
+    "docker info --format {{.CgroupDriver}}",
+    "systemctl show *.service --property=Id,NRestarts",
 ) + _commands(
-    "journalctl -k -b -o short-monotonic --no-pager", "dmesg", root=True, limit_bytes=4 << 20
+    "journalctl -k -b -o short-monotonic --no-pager",
+    "dmesg",
+    "dmidecode -t 17",
+    root=True,
+    limit_bytes=4 << 20,
 )
 NVML: Final = _nvml(
     "name",

@@ -22,7 +22,7 @@ import time
 import zlib
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-from . import elevated, facts_gpu
+from . import elevated, facts_engine, facts_gpu
 
 THREADS = 8
 COMMANDS_AT_ONCE = 8
@@ -31,7 +31,7 @@ MAX_TOTAL_BYTES = 48 << 20
 PIECE_CHARS = 256 * 1024
 SEARCHED = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 DENIED = ("EACCES", "EPERM")
-MODULES = ["elevated", "facts_gpu", "facts"]
+MODULES = ["model_names", "processes", "facts_engine", "elevated", "facts_gpu", "facts"]
 FILE_KINDS = ("file", "glob", "listing", "link", "bytes", "stat", "open", "statvfs")
 
 Entry = Tuple[str, Any, Optional[str], str, float, bool]
@@ -61,6 +61,7 @@ def collect(params: Dict[str, Any]) -> Dict[str, Any]:
     """`facts`, `at` (first time), `host`, `boot_id`, `took_s`, `denied` (need root, not read)."""
     began = time.monotonic()
     gatherer = Gatherer(str(params.get("root") or "/"), float(params.get("deadline_s", 8.0)))
+    gatherer.holders = [tuple(row) for row in params.get("holders") or ()]
     facts = gatherer.run([tuple(row) for row in params["probes"]])
     denied = [key for key, entry in facts.items() if entry[5] and entry[2] in DENIED]
     note = ""
@@ -68,8 +69,11 @@ def collect(params: Dict[str, Any]) -> Dict[str, Any]:
     if denied and not elevated.is_root() and (params.get("sudo") or password):
         task = {k: v for k, v in params.items() if k not in ("password", "sudo")}
         task["probes"] = [
-            row for row in params["probes"] if row[4] and row[0] in (*FILE_KINDS, "command")
+            row
+            for row in params["probes"]
+            if (row[4] and row[0] in (*FILE_KINDS, "command")) or row[0] == "engine"
         ]
+        task["holders"] = gatherer.holders
         try:
             again = elevated.call(MODULES, "collect", task, password, task.get("deadline_s", 8.0))
             for key, value, error, source, ms, root in again["facts"]:
@@ -112,6 +116,7 @@ class Gatherer:
 
     Attributes:
         root: The folder that stands for `/`, without a slash at its end; empty for `/` itself.
+        holders: Processes on GPUs, where NVML was asked before; else what it says now.
     """
 
     def __init__(self, root: str, deadline_s: float) -> None:
@@ -122,6 +127,7 @@ class Gatherer:
         self._bytes_left = MAX_TOTAL_BYTES
         self._closed = False
         self._listed: Dict[str, List[str]] = {}
+        self.holders: List[Any] = []
 
     def run(self, probes: List[Tuple[Any, ...]]) -> Dict[str, Entry]:
         """Carry out probes; rows of kind, target, argv, limit in bytes, needs root."""
@@ -129,7 +135,7 @@ class Gatherer:
         commands: "queue.Queue[Callable[[], None]]" = queue.Queue()
         nvml: List[str] = []
         processes: List[Tuple[str, int, bool]] = []
-        cuda = False
+        cuda = engine = False
         for kind, target, argv, limit, needs_root in probes:
             if kind == "nvml":
                 nvml.append(target)
@@ -137,14 +143,16 @@ class Gatherer:
                 processes.append((target, limit, needs_root))
             elif kind == "cuda":
                 cuda = not self.root
+            elif kind == "engine":
+                engine = True
             elif kind == "command":
                 commands.put(self._job(self._command, target, argv, limit, needs_root))
             else:
                 jobs.put(self._job(getattr(self, "_" + kind), target, limit, needs_root))
         workers = [self._worker(jobs) for _ in range(THREADS)]
         workers += [self._worker(commands) for _ in range(COMMANDS_AT_ONCE)]
-        if nvml:
-            workers.append(self._start(lambda: self._gpus(nvml, processes)))
+        if nvml or engine:
+            workers.append(self._start(lambda: self._gpus(nvml, processes, engine)))
         if cuda:
             workers.append(self._start(lambda: facts_gpu.cuda_facts(self._left(), self._keep_gpu)))
         for worker in workers:
@@ -331,6 +339,9 @@ class Gatherer:
             free = round(100.0 * info.f_favail / info.f_files, 1)
             self._keep(base + "free_inodes_pct", free, None, source, root)
 
+    def _irq(self, target: str, limit: int, root: bool) -> None:
+        facts_engine.interrupts(self.root, self._keep)
+
     # -- programs, GPUs
 
     def _command(self, words: str, argv: List[str], limit: int, root: bool) -> None:
@@ -378,9 +389,18 @@ class Gatherer:
                 return path
         return None
 
-    def _gpus(self, wanted: List[str], processes: List[Tuple[str, int, bool]]) -> None:
-        pids = facts_gpu.nvml_facts(wanted, max(0.1, self._left()), self._keep_gpu)
-        for pid in pids[:256]:
+    def _gpus(
+        self, wanted: List[str], processes: List[Tuple[str, int, bool]], engine: bool
+    ) -> None:
+        if wanted or not self.holders:
+            found = facts_gpu.nvml_facts(wanted, max(0.1, self._left()), self._keep_gpu)
+            if found is None:
+                return
+            self.holders = found
+        holders = [facts_engine.Holder(*row) for row in self.holders]
+        if engine:
+            facts_engine.tell(holders, self.root, self._keep)
+        for pid in sorted({holder.pid for holder in holders})[:256]:
             for name, limit, root in processes:
                 path = "/proc/%d/%s" % (pid, name)
                 try:

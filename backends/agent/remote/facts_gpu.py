@@ -10,6 +10,8 @@ import sys
 import threading
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from . import facts_engine
+
 Entry = Tuple[str, Any, Optional[str], str]
 """Key, value, error, source."""
 
@@ -129,11 +131,13 @@ REFUSALS: Dict[Optional[int], str] = {
 """NVML's return codes, in the words of nvidia-smi, whatever the library's language."""
 
 
-def nvml_facts(wanted: List[str], deadline_s: float, keep: Callable[[Entry], None]) -> List[int]:
+def nvml_facts(
+    wanted: List[str], deadline_s: float, keep: Callable[[Entry], None]
+) -> Optional[List[facts_engine.Holder]]:
     """Read these of every GPU, each GPU on a thread of its own, and hand each value to `keep`.
 
     Returns:
-        The processes that hold a GPU.
+        The processes that hold a GPU; None where NVML does not answer.
     """
     try:
         nvml = importlib.import_module("pynvml")
@@ -143,22 +147,26 @@ def nvml_facts(wanted: List[str], deadline_s: float, keep: Callable[[Entry], Non
         words = str(error)[:300] or type(error).__name__
         keep(("nvml/count", None, words, "NVML"))
         keep(("nvml/error", REFUSALS.get(getattr(error, "value", None), words), None, "NVML"))
-        return []
+        return None
     keep(("nvml/count", count, None, "nvmlDeviceGetCount"))
-    pids: List[int] = []
+    holders: List[facts_engine.Holder] = []
     threads = [
-        threading.Thread(target=_one, args=(nvml, index, wanted, keep, pids), daemon=True)
+        threading.Thread(target=_one, args=(nvml, index, wanted, keep, holders), daemon=True)
         for index in range(count)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(deadline_s)
-    return sorted(set(pids))
+    return list(holders)
 
 
 def _one(
-    nvml: Any, index: int, wanted: List[str], keep: Callable[[Entry], None], pids: List[int]
+    nvml: Any,
+    index: int,
+    wanted: List[str],
+    keep: Callable[[Entry], None],
+    holders: List[facts_engine.Holder],
 ) -> None:
     base = "nvml/%d/" % index
     try:
@@ -180,9 +188,13 @@ def _one(
             keep((base + name, None, "NotSupported", source))
         else:
             keep((base + name, value, None, source))
-    for name in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
+    for kind, name in (("C", "nvmlDeviceGetComputeRunningProcesses"),
+                       ("G", "nvmlDeviceGetGraphicsRunningProcesses")):  # fmt: skip
         try:
-            pids.extend(int(process.pid) for process in getattr(nvml, name)(handle))
+            for process in getattr(nvml, name)(handle):
+                used = process.usedGpuMemory
+                used_mib = None if used is None or used in UNKNOWN_VALUES else int(used) >> 20
+                holders.append(facts_engine.Holder(int(process.pid), index, used_mib, kind))
         except Exception:
             continue
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
 
 from backends.tuning import numbers
 from backends.tuning.facts import Fact
@@ -217,7 +217,8 @@ def groups(known: Raw) -> Iterator[Fact]:
         yield derive(control, "nvswitch/present", True)
 
 
-STEPS: Final = (
+Step: TypeAlias = Callable[[Raw], Iterator[Fact]]
+STEPS: Final[tuple[Step, ...]] = (
     next_boot,
     libraries,
     runtimes,

@@ -299,7 +299,8 @@ def _loader(known: Raw) -> tuple[Fact, str] | None:
         return None  # not read is not the same as not there
     if one_line is not None and one_line.value:
         return one_line, "systemd-boot"
-    entries = [*known.below("/boot/loader/"), *known.below("/efi/loader/")]
+    folders = ("/boot/loader/", "/boot/efi/loader/", "/efi/loader/")
+    entries = [fact for folder in folders for fact in known.below(folder)]
     if one_line is not None and one_line.error == "ENOENT":
         return next(((fact, "systemd-boot") for fact in entries if fact.value), None)
     return None

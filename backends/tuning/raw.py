@@ -18,6 +18,7 @@ PREFIXES: Final = (
     "/etc/pve/",
     "/etc/default/grub.d/",
     "/boot/loader/",
+    "/boot/efi/loader/",
     "/efi/loader/",
     "/etc/sysctl",
     "/etc/tmpfiles.d/",

@@ -18,6 +18,7 @@ STATED: Final = "the operator (`[tuning]` in the configuration, or a facts file)
 ELSEWHERE: Final[Mapping[str, str]] = {
     "bench/*": MEASURED,
     "roofline/*": MEASURED,
+    "gpu/*/under_load": MEASURED,
     "pcie_flaps/*": WATCHED,
     "gpu/*/replays_per_minute": WATCHED,
     "gpu/*/nvlink/*/errors_delta": WATCHED,

@@ -154,9 +154,13 @@ def profile_table(name: str, host: str, engine: str, run: Run) -> Mapping[str, o
         "name": name,
         "host": host,
         "engine": engine,
-        "command": list(run.argv),
+        "command": [run.program or run.argv[0], *run.argv[1:]] if run.argv else [],
     }
-    kept = {k: v for k, v in (run.env or {}).items() if k.startswith(KEPT_VARIABLES)}
+    kept = {
+        name: value
+        for name, value in (run.env or {}).items()
+        if name.startswith(KEPT_VARIABLES) or (name in SEARCH_VARIABLES and name in run.env_differs)
+    }
     if kept:
         table["env"] = kept
     if run.cwd:
@@ -171,3 +175,5 @@ KEPT_VARIABLES = (
     "OLLAMA_", "TRTLLM_", "OMP_", "TRITON_", "FLASHINFER_", "GLOO_", "UCX_", "TOKENIZERS_",
 )  # fmt: skip
 """Variables that change how an engine runs. What a login sets otherwise is left out."""
+SEARCH_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "VIRTUAL_ENV")
+"""Variables that say where programs and libraries are found: kept where a login has others."""

@@ -20,6 +20,9 @@ MIN_QUIET_S: Final = 120.0
 UNKNOWN_QUIET_S: Final = 600.0
 """Silence, with nothing moving, that is a stall where no earlier start is known."""
 _TIMES_MEDIAN: Final = 3.0
+_OUTLASTED: Final = 1.5
+_OUTLASTED_S: Final = 5.0
+"""Beyond half as long again as the longest, and this much, a phase has no honest estimate."""
 _STEPS_NEEDED: Final = 3
 _STEPS_KEPT: Final = 64
 
@@ -82,9 +85,13 @@ def time_left_s(
         step_s: Median time of one of its steps.
 
     Returns:
-        None where no earlier start is known: the bar of one phase says nothing about the rest.
+        None where no earlier start is known, since the bar of one phase says nothing about the
+        rest; and where this phase has, without a bar, outlasted all that is known of it.
     """
     if not any(history.values()):
+        return None
+    earlier, has_bar = history.get(phase, ()), progress is not None and step_s is not None
+    if earlier and not has_bar and phase_elapsed_s > _OUTLASTED * max(earlier) + _OUTLASTED_S:
         return None
     here = _rest_of_phase(history, phase, phase_elapsed_s, progress, step_s)
     later = sum(

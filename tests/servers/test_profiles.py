@@ -10,7 +10,13 @@ import pytest
 from backends import config
 from backends.errors import ConfigError
 from backends.servers.engines import ENGINES, EngineId
-from backends.servers.profiles import Profile, change_argument, resolve_profiles
+from backends.servers.profiles import (
+    Profile,
+    ReadinessTable,
+    ServerTable,
+    change_argument,
+    resolve_profiles,
+)
 from tests.conftest import ROOT
 from tui.cli.main import main
 
@@ -204,3 +210,12 @@ def test_changing_one_argument(
     command: list[str], option: str, value: int | str | bool, wanted: list[str]
 ) -> None:
     assert change_argument(command, option, value, ENGINES[EngineId.SGLANG]) == wanted
+
+
+def test_every_key_of_a_profile_is_in_the_sample() -> None:
+    text = (ROOT / "config.toml").read_text(encoding="utf-8")
+    part = text.partition("# ---- servers")[2].partition("\n# ----")[0]
+    for key in ServerTable.__struct_fields__:
+        assert f"# {key} = " in part, key
+    for key in ReadinessTable.__struct_fields__:
+        assert f"{key} = " in part, key

@@ -32,7 +32,8 @@ def test_silence_is_measured_by_earlier_starts() -> None:
 
 def test_time_left_is_the_rest_of_this_phase_and_the_phases_after() -> None:
     assert time_left_s(HISTORY, Phase.LOADING, 20.0) == pytest.approx(100 + 45 + 5)
-    assert time_left_s(HISTORY, Phase.LOADING, 500.0) == pytest.approx(50)
+    assert time_left_s(HISTORY, Phase.LOADING, 140.0) == pytest.approx(50)
+    assert time_left_s(HISTORY, Phase.LOADING, 500.0) is None, "it has outlasted all that is known"
     assert time_left_s(HISTORY, Phase.CAPTURING, 0.0) == pytest.approx(50)
     assert time_left_s({}, Phase.LOADING, 0.0) is None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,9 +109,6 @@ def test_one_that_never_answers_is_late(shell: Shell) -> None:
 
 
 def test_a_process_that_runs_becomes_a_profile(shell: Shell) -> None:
-    import os
-    import subprocess
-
     port = free_port()
     command = [
         *serving(port)[:2],
@@ -129,3 +128,54 @@ def test_a_process_that_runs_becomes_a_profile(shell: Shell) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_an_imported_profile_starts_an_equal_server(shell: Shell, tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "server-of-mine").symlink_to(sys.executable)
+    port = free_port()
+    code = "; ".join(LISTEN.format(port=port).strip().splitlines())
+    command = ["server-of-mine", "-c", code, "a 'b' \"c\"", "--flag=$HOME", "日本"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, cwd=tmp_path,
+        env={
+            **os.environ, "CUDA_VISIBLE_DEVICES": "0,1", "NCCL_DEBUG": "INFO", "EDITOR": "vi",
+            "PATH": f"{programs}:{os.environ['PATH']}",
+        },
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        shell.configure(command=["true"])
+        place = str(paths.config_file())
+        status, answer, said = shell.run(
+            "servers", "import", "local", str(process.pid), "--name", "equal", "--append", place
+        )
+        assert status == 0, said
+        first = _living(process.pid)
+    finally:
+        process.kill()
+        process.communicate()
+    status, answer, said = shell.run("start", "equal")
+    assert status == 0, said
+    second = _living(answer["started"]["pid"])
+    assert second["argv"][1:] == first["argv"][1:]
+    assert Path(second["argv"][0]) == programs / "server-of-mine"
+    assert (second["exe"], second["cwd"]) == (first["exe"], first["cwd"])
+    for name in ("CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "PATH"):
+        assert second["env"][name] == first["env"][name]
+    assert "EDITOR" not in answer["started"].get("env", {})
+    status, _, said = shell.run("stop", "equal")
+    assert status == 0, said
+
+
+def _living(pid: int) -> dict[str, Any]:
+    place = Path(f"/proc/{pid}")
+    pairs = (entry.partition("=") for entry in (place / "environ").read_text().split("\0"))
+    return {
+        "argv": (place / "cmdline").read_text().rstrip("\0").split("\0"),
+        "exe": (place / "exe").readlink(),
+        "cwd": (place / "cwd").readlink(),
+        "env": {name: value for name, _, value in pairs},
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -85,19 +86,35 @@ def describe(params: Params) -> Dict[str, Any]:
             answer[key] = os.readlink("%s/%s" % (base, link))
         except OSError:
             answer[key] = None
+    env: Dict[str, str] = {}
     try:
         with open(base + "/environ", "rb") as file:
             text = file.read(262144).decode("utf-8", "replace")
         pairs = (entry.partition("=") for entry in text.split("\x00") if "=" in entry)
-        answer["env"] = mask.environment({name: value for name, _, value in pairs})
+        env = {name: value for name, _, value in pairs}
+        answer["env"] = mask.environment(env)
+        # What an operator must say again, since a login there sets it otherwise.
+        answer["env_differs"] = sorted(k for k, v in env.items() if os.environ.get(k) != v)
     except OSError:
         answer["env"] = None
+    argv = processes.read_argv("/proc", pid)
+    if argv:
+        answer["program"] = _program(argv[0], answer["cwd"], env.get("PATH")) or answer["exe"]
     inodes = ports.listeners()
     held = ports.owners(list(inodes))
     tree = {pid, *_children(pid)}
     answer["ports"] = sorted({inodes[i]["port"] for i, who in held.items() if tree & set(who)})
     answer["ancestors"] = _ancestors(pid)
     return answer
+
+
+def _program(name: str, cwd: Optional[str], path: Optional[str]) -> Optional[str]:
+    """The file that a process meant by its first argument, as it would be found again."""
+    if "/" in name:
+        found: Optional[str] = os.path.normpath(os.path.join(cwd or "/", name))
+    else:
+        found = shutil.which(name, path=path)
+    return found if found and os.access(found, os.X_OK) else None
 
 
 def candidates(params: Params) -> List[Dict[str, Any]]:

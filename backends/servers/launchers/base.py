@@ -66,6 +66,10 @@ class Run:
     """Whether the host itself shows who listens; false behind a container's own network."""
     memory_before: Mapping[str, int] | None = None
     """Bytes in use on each GPU (UUID) before the start, where that was written down."""
+    program: str | None = None
+    """The whole path of what the first argument names, where it was looked up."""
+    env_differs: tuple[str, ...] = ()
+    """Variables of `env` that a login on the host sets otherwise, or not at all."""
     adopted: bool = False
     """Found running; gpuroom did not start it."""
 

@@ -57,6 +57,8 @@ class FoundLauncher:
             engine=engine.id.value if engine is not None else None,
             pid=told.pid,
             by=told.user,
+            program=told.program,
+            env_differs=told.env_differs,
             adopted=True,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -37,6 +38,7 @@ class FakeGpus:
         (site / "sitecustomize.py").write_text(
             (HERE / "fake_cuda.py").read_text(encoding="utf-8"), encoding="utf-8"
         )
+        shutil.copytree(HERE / "fake_torch", site / "torch")
         self.tools = folder / "tools"
         self.tools.mkdir()
         self.python = self.tool(

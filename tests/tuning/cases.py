@@ -1229,6 +1229,13 @@ CASES: Mapping[str, Case] = {
         {"bench/allreduce/8k_us/value": 24.0, "bench/allreduce/8k_us/baseline": 9.2},
         ONE_GPU,
     ),
+    "bench.tools": Case(
+        {"bench/tool/torch": "/opt/venv/bin/python"},
+        {"bench/failed/allreduce": "NCCL error"},
+        {},
+        bad_verdict="WARN",
+        none_verdict="UNKNOWN",
+    ),
     "bench.roofline": Case(
         {"engine/tokens_per_s_batch1": 120.0, "roofline/tokens_per_s": 152.0},
         {"engine/tokens_per_s_batch1": 10.36, "roofline/tokens_per_s": 152.0},

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from backends.bench.cards import Card, card_table
-from backends.errors import UsageError
+from backends.bench.cards import card_table
 from backends.tuning.facts import FactsDocument, Vantage
+from backends.tuning.interconnect import REALISTIC, card_of, pair_link
 from backends.tuning.rules.devices import LANE_GB_S
 from backends.tuning.view import FactTable, View
 
@@ -16,26 +16,6 @@ LAUNCH_US: Final = 10.0
 """A launch from Python that costs more is worth a look; ours, not a vendor's."""
 WAKE_UP_US: Final = 20.0
 """See `cpu_wakeup_good_us` in the profiles."""
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """How much of a theoretical figure is usually reached."""
-
-    share: float
-    source: str
-
-
-REALISTIC: Final = {
-    # 53 of 63 GB/s: https://github.com/voipmonitor/rtx6kpro; Azure's gate for an H100 is 52.
-    "pcie": Share(0.84, "53 of 63 GB/s on Gen5 x16"),
-    "pair": Share(0.79, "50 of 63 GB/s on Gen5 x16"),
-    # https://github.com/ashalliants/ninfer-3090/issues/50
-    "memory": Share(0.91, "91 to 92 % of the data sheet"),
-    # https://github.com/stas00/ml-engineering: maximum achievable matmul FLOPS.
-    "matmul": Share(0.80, "about 80 % on Hopper"),
-    "nvlink": Share(0.80, "ours"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +106,7 @@ def _gpu(view: View, gpu: str) -> Iterator[Row]:
 def _pairs(view: View) -> Iterator[Row]:
     for reading in view.each("bench/p2p/*/*/gb_s"):
         a, b = reading.names
-        link, source, usual = pair_link(view, a, b)
+        link = pair_link(view, a, b)
         for plain, words in (("", ""), ("plain_", " without peer access")):
             base = f"bench/p2p/{a}/{b}/{plain}"
             rate, latency = view.number(base + "gb_s"), view.number(base + "latency_us")
@@ -135,23 +115,12 @@ def _pairs(view: View) -> Iterator[Row]:
                 if plain:
                     yield Row(base + "gb_s", what, rate, "GB/s")
                 else:
-                    yield Row(base + "gb_s", what, rate, "GB/s", link, source, usual)
+                    yield Row(
+                        base + "gb_s", what, rate, "GB/s", link.gb_s, link.source, link.usual_gb_s
+                    )
             if latency is not None:
                 what = f"copy 4 bytes {a} to {b}{words}"
                 yield Row(base + "latency_us", what, latency, "us")
-
-
-def pair_link(view: View, a: str, b: str) -> tuple[float | None, str, float | None]:
-    """What the link between two GPUs carries, in GB/s; where that is from; what is usual."""
-    ends = [view.peek_integer(f"gpu/{one}/index") for one in (a, b)]
-    topology = view.peek(f"topo/link/{ends[0]}/{ends[1]}") or ""
-    card = card_of(view, a)
-    if topology.startswith("NV") and card is not None and not card.link.startswith("pcie"):
-        link = card_table().links[card.link]
-        rate = link.gbps.value
-        return rate, link.name, rate * REALISTIC["nvlink"].share
-    found = view.number(f"bench/p2p/{a}/{b}/link_gb_s", 0.1, 10_000)
-    return found, "PCIe link", found * REALISTIC["pair"].share if found else None
 
 
 def _all_reduces(view: View, gpus: Sequence[str]) -> Iterator[Row]:
@@ -174,15 +143,6 @@ def _all_reduces(view: View, gpus: Sequence[str]) -> Iterator[Row]:
             said = link.name if link is not None else ""
             what = f"all-reduce of {size}, bus bandwidth"
             yield Row(reading.fact.key, what, value, "GB/s", due, said)
-
-
-def card_of(view: View, gpu: str) -> Card | None:
-    """The card that a GPU is, where it is known."""
-    name = view.peek(f"bench/name/{gpu}") or view.peek(f"gpu/{gpu}/name") or ""
-    try:
-        return card_table().find(name)
-    except UsageError:
-        return None
 
 
 def table(found: Sequence[Row]) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from backends.tuning.findings import Judgement
 from backends.tuning.fixes import manual
+from backends.tuning.interconnect import PairLink, pair_link
 from backends.tuning.rules.base import (
     Judgements,
     Scene,
@@ -51,6 +54,9 @@ def h2d(scene: Scene) -> Judgements:
         rates[gpu.label] = slower
         share = 100 * slower / theory
         told = f"{slower:.1f} of {theory:.0f} GB/s ({share:.0f} %)"
+        far = view.peek_number(f"bench/h2d/{gpu.id}/far_gb_s")
+        if far is not None:
+            told += f", {far:.1f} GB/s from another node"
         if share > 110:
             verdicts.append(unknown(f"{told}: more than the link can carry", gpu.label))
         elif share >= scene.profile["bench_link_good_pct"]:
@@ -67,33 +73,84 @@ def h2d(scene: Scene) -> Judgements:
             yield warned(f"{spread:.0f} % between GPUs, {low} is the slowest", "spread")
 
 
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """One pair as it was measured."""
+
+    a: str
+    b: str
+    rate: float
+    latency: float
+    link: PairLink
+    cross: bool
+
+    @property
+    def label(self) -> str:
+        return f"{self.a}-{self.b}"
+
+    @property
+    def kind(self) -> tuple[float | None, bool]:
+        """Pairs of one kind should be equally fast."""
+        return self.link.gb_s, self.cross and not self.link.nvlink
+
+
 @rule("bench.p2p", min_gpus=2)
 def p2p(scene: Scene) -> Judgements:
     view = scene.view
-    profile = scene.profile
+    pairs: list[_Pair] = []
     for reading in view.each("bench/p2p/*/*/gb_s"):
         a, b = reading.names
-        pair = f"{a}-{b}"
         rate = view.number(reading.fact.key, 0, 10_000)
         latency = view.number(f"bench/p2p/{a}/{b}/latency_us", 0, 1e6)
-        link = view.number(f"bench/p2p/{a}/{b}/link_gb_s", 0.1, 10_000)
         cross = view.flag(f"bench/p2p/{a}/{b}/cross_node")
-        if rate is None or latency is None or link is None or cross is None:
-            yield unknown("not measured in full", pair)
-            continue
-        told = f"{rate:.1f} of {link:.0f} GB/s, {latency:.1f} us"
-        if latency > profile["bench_p2p_latency_us"] or rate < profile["bench_p2p_floor_gb_s"]:
-            yield failed(
-                f"{told}: copies go through the host",
-                pair,
-                fix=manual("see gpu.p2p, pcie.acs and kernel.iommu"),
-            )
-        elif cross:
-            yield info(f"{told}, across sockets", pair)
-        elif 100 * rate / link >= profile["bench_p2p_good_pct"]:
-            yield passed(told, pair)
+        link = pair_link(view, a, b)
+        if rate is None or latency is None or link.gb_s is None or cross is None:
+            yield unknown("not measured in full", f"{a}-{b}")
         else:
-            yield warned(told, pair)
+            pairs.append(_Pair(a, b, rate, latency, link, cross))
+    peers: dict[tuple[float | None, bool], list[float]] = {}
+    for pair in pairs:
+        peers.setdefault(pair.kind, []).append(pair.rate)
+    for pair in pairs:
+        # What a pair rests on is asked again, so that its own finding names it.
+        base = f"bench/p2p/{pair.a}/{pair.b}"
+        view.drain()
+        view.number(f"{base}/gb_s")
+        view.number(f"{base}/latency_us")
+        view.number(f"{base}/link_gb_s")
+        view.flag(f"{base}/cross_node")
+        yield _pair(scene, pair, peers[pair.kind])
+
+
+def _pair(scene: Scene, pair: _Pair, peers: Sequence[float]) -> Judgement:
+    profile = scene.profile
+    link = pair.link.gb_s or 1.0
+    told = f"{pair.rate:.1f} of {link:.0f} GB/s, {pair.latency:.1f} us"
+    plain = scene.view.peek_number(f"bench/p2p/{pair.a}/{pair.b}/plain_gb_s")
+    if plain is not None:
+        told += f" ({plain:.1f} GB/s without peer access)"
+    if (
+        pair.latency > profile["bench_p2p_latency_us"]
+        or pair.rate < profile["bench_p2p_floor_gb_s"]
+    ):
+        return failed(
+            f"{told}: copies go through the host",
+            pair.label,
+            fix=manual("see gpu.p2p, pcie.acs and kernel.iommu"),
+        )
+    middle = statistics.median(peers)
+    below = 100 * (middle - pair.rate) / middle
+    if len(peers) > 2 and below > profile["bench_p2p_odd_pct"]:
+        return warned(
+            f"{told}: {below:.0f} % below the {len(peers)} pairs of its kind ({middle:.1f} GB/s)",
+            pair.label,
+            fix=manual("see pcie.link_gen and pcie.link_width of both, and the switch between"),
+        )
+    if pair.cross and not pair.link.nvlink:
+        return info(f"{told}, across sockets", pair.label)
+    if 100 * pair.rate / link >= profile["bench_p2p_good_pct"]:
+        return passed(told, pair.label)
+    return warned(told, pair.label)
 
 
 @rule("bench.membw")
@@ -142,6 +199,12 @@ def allreduce(scene: Scene) -> Judgements:
         latency = name.endswith("_us")
         if value is None:
             yield unknown("not measured", name)
+        elif view.peek_integer(f"bench/allreduce/{name}/wrong"):
+            yield failed(
+                f"{view.peek_integer(f'bench/allreduce/{name}/wrong')} wrong values",
+                name,
+                fix=manual("stop all parallel work; see gpu.p2p_copy, kernel.iommu and pcie.acs"),
+            )
         elif base is None:
             yield info(f"{value:g}, the first of its kind", name)
         elif _few_runs(scene, f"bench/allreduce/{name}/runs"):
@@ -199,6 +262,29 @@ def wakeup(scene: Scene) -> Judgements:
         yield info(told)
     else:
         yield passed(told)
+
+
+TOOLS: Final = {
+    "nvbandwidth": "https://github.com/NVIDIA/nvbandwidth, built with cmake",
+    "all_reduce_perf": "https://github.com/NVIDIA/nccl-tests, built with make",
+    "torch": "the python of the server's environment, named with --python",
+}
+
+
+@rule("bench.tools")
+def tools(scene: Scene) -> Judgements:
+    view = scene.view
+    known = [name for name in TOOLS if view.has(f"bench/tool/{name}")]
+    for name in known:
+        path = view.text(f"bench/tool/{name}")
+        if path is not None and path.startswith("/"):
+            yield passed(path, name)
+        elif path is not None:
+            yield unknown("where it lies was not read", name)
+        else:
+            yield info("not found on this host", name, fix=manual(TOOLS[name]))
+    for reading in view.each("bench/failed/*"):
+        yield warned(f"could not be measured: {reading.text or 'no reason given'}", reading.name)
 
 
 RULES = collect(globals())

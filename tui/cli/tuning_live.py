@@ -14,11 +14,13 @@ from backends.config import Config, HostConfig
 from backends.errors import ConfigError
 from backends.hub import RoomHub
 from backends.session import HostSession
+from backends.storage.measurement_tables import MeasurementHistory
 from backends.storage.tuning_tables import StoredSnapshot, TuningHistory
 from backends.tuning import report
 from backends.tuning.engine import Options, evaluate
 from backends.tuning.findings import Finding
 from backends.tuning.gather import Gathered, gather
+from backends.tuning.measurements.experiment import decode as decode_experiment
 from backends.tuning.runs import fell_back, keep
 from backends.tuning.snapshot import decode_results
 from tui.cli.prompts import terminal_prompter
@@ -101,9 +103,14 @@ def _remember(gathered: Gathered, findings: Sequence[Finding]) -> None:
 
 
 def _history(arguments: argparse.Namespace) -> int:
+    from tui.cli.tuning_measure import experiment_row
+
     with contextlib.closing(TuningHistory.at_home()) as history:
         runs = history.runs(arguments.host)
         snapshots = history.snapshots(arguments.host)
+    with contextlib.closing(MeasurementHistory.at_home()) as measured:
+        measurements = measured.measurements(arguments.host)
+        experiments = measured.experiments(arguments.host)
     if arguments.json:
         rows = {
             "runs": [
@@ -111,6 +118,14 @@ def _history(arguments: argparse.Namespace) -> int:
                 for r in runs
             ],
             "snapshots": [_snapshot_row(one) for one in snapshots],
+            "measurements": [
+                {"measurement": m.measurement_id, "at": m.at_utc, "parts": m.parts.split()}
+                for m in measurements
+            ],
+            "experiments": [
+                {"experiment": e.experiment_id, **experiment_row(decode_experiment(e.body))}
+                for e in experiments
+            ],
         }
         print(json.dumps(rows, indent=2, ensure_ascii=False))
         return 0
@@ -123,6 +138,14 @@ def _history(arguments: argparse.Namespace) -> int:
         print(f"snapshot {one.snapshot_id}  {one.at_utc}  by {one.operator}{back}")
         for check, outcome in dict(row["results"]).items():  # type: ignore[call-overload]
             print(f"  {check}: {outcome}")
+    for measurement in measurements:
+        number = f"{measurement.measurement_id}  {measurement.at_utc}"
+        print(f"measurement {number}  {measurement.parts}")
+    for one_experiment in experiments:
+        tried = decode_experiment(one_experiment.body)
+        kept = "kept" if tried.kept else "taken back"
+        number = f"{one_experiment.experiment_id}  {one_experiment.at_utc}"
+        print(f"experiment {number}  {tried.check}: {tried.note or tried.summary} ({kept})")
     return 0
 
 

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import BindingType
 from textual.containers import Container
+from textual.events import Resize
 from textual.widget import Widget
 from textual.widgets import Input
 
-from backends.bench import endpoint, planfile
+from backends.bench import endpoint
 from backends.bench.desk import BenchDesk, Live
 from backends.bench.place import HostSession
-from backends.bench.plan import Plan
 from backends.errors import RoomError, UsageError
-from backends.model import HostSnapshot
-from backends.telemetry.history import Window
-from screens import bench_rows as rows
 from screens.base import HubScreen
+from screens.bench_live import Figures, Spread, StepList, curves
+from screens.bench_plans import PlanList, plan_words
 from screens.confirm import ConfirmScreen
 from screens.detail import Detail
 from tui import VERSION
 from tui.bindings import bindings
-from tui.rows import Line, Row
+from tui.rows import Line
 from tui.shell import Shell
-from tui.themes import Look
-from tui.widgets.history_chart import Curve, HistoryChart
+from tui.widgets.history_chart import HistoryChart
 from tui.widgets.row_list import RowList
-from tui.widgets.rows_view import RowsView
 
 if TYPE_CHECKING:
     from tui.app import RoomApp
@@ -44,115 +41,6 @@ def desk_of(shell: Shell) -> BenchDesk:
     return shell.bench
 
 
-class PlanList(RowList):
-    """Plans by name; those of the user come with the shipped ones."""
-
-    opens = False
-
-    def __init__(self, look: Look) -> None:
-        super().__init__(look)
-        self.plans: dict[str, Plan] = {}
-
-    def load(self) -> None:
-        """Read them; one that cannot be read is left out."""
-        for name in planfile.available():
-            try:
-                self.plans[name] = planfile.load(name)
-            except RoomError:
-                continue
-
-    def keys(self) -> Sequence[Hashable]:
-        """Names."""
-        return tuple(self.plans)
-
-    @property
-    def chosen(self) -> Plan | None:
-        """The plan under the cursor."""
-        keys = self.keys()
-        return self.plans[str(keys[self.cursor_index(keys)])] if keys else None
-
-    def item_row(self, key: Hashable, width: int, *, current: bool) -> Row:
-        """Name and what it does."""
-        line = Line().add((self.look.glyphs.cursor if current else " ") + " ", "accent")
-        line.cell(str(key), 16, "strong").add(self.plans[str(key)].description, "dim")
-        return line.row(width, "cursor-row" if current else "text")
-
-
-class StepList(RowList):
-    """The finished steps of a run."""
-
-    opens = False
-
-    def __init__(self, look: Look) -> None:
-        super().__init__(look, id="steps")
-        self.live: Live | None = None
-
-    def show(self, live: Live) -> None:
-        """Draw; the one call a frame."""
-        self.live = live
-        self.redraw()
-
-    def keys(self) -> Sequence[Hashable]:
-        """Places in the run."""
-        return range(len(self.live.steps)) if self.live is not None else ()
-
-    def head_rows(self, width: int) -> list[Row]:
-        """Column titles."""
-        return [Line().add(rows.STEP_HEAD, "dim").row(width)]
-
-    def empty_text(self) -> str:
-        """Nothing yet."""
-        return "no step has ended yet"
-
-    def item_row(self, key: Hashable, width: int, *, current: bool) -> Row:
-        """One step."""
-        assert self.live is not None
-        step = self.live.steps[int(str(key))]
-        return rows.step_row(self.live, step, width, current=current, glyphs=self.look.glyphs)
-
-
-class Figures(RowsView):
-    """The running step, big."""
-
-    def __init__(self, look: Look) -> None:
-        super().__init__(look, id="figures")
-        self._shown: tuple[Live, HostSnapshot] | None = None
-
-    def show(self, live: Live, snapshot: HostSnapshot) -> None:
-        """Draw; the one call a frame."""
-        self._shown = (live, snapshot)
-        self.redraw()
-
-    def rows_for(self, width: int, height: int) -> Sequence[Row]:
-        """Figures, then power."""
-        if self._shown is None:
-            return []
-        live, snapshot = self._shown
-        glyphs = self.look.glyphs
-        power = rows.power_row(snapshot, width, glyphs)
-        return [*rows.figure_rows(live, snapshot, width, glyphs), power]
-
-
-class Spread(RowsView):
-    """How the latencies of the running or the last step are spread."""
-
-    def __init__(self, look: Look) -> None:
-        super().__init__(look, id="spread")
-        self._live: Live | None = None
-
-    def show(self, live: Live) -> None:
-        """Draw; the one call a frame."""
-        self._live = live
-        self.redraw()
-
-    def rows_for(self, width: int, height: int) -> Sequence[Row]:
-        """A histogram."""
-        if self._live is None:
-            return []
-        values = list(self._live.e2e_s)
-        return rows.distribution_rows("latency", values, width, height, self.look.glyphs)
-
-
 class BenchScreen(HubScreen):
     """See the module."""
 
@@ -164,9 +52,11 @@ class BenchScreen(HubScreen):
         "s sends the load of the plan under the cursor from the host itself to the server there; "
         "e says which server. Output tokens and input + output tokens a second always stand side "
         "by side. TTFT is the time to first token, TPOT the time per output token, both medians "
-        "of the running step. `of max` is a stream's speed as a share of the theoretical maximum "
-        "on paper, `bound` what held the server back. The run goes on when this screen is left; "
-        "x stops it, and what was measured is kept in the history."
+        "of the running step, as is the latency; d shows the spread of another one. `of max` is "
+        "a stream's speed as a share of the theoretical maximum on paper, `bound` what held the "
+        "server back. The run goes on when this screen is left; x stops it, and what was measured "
+        "is kept. When it is over, the last column compares each load with the pinned baseline, "
+        "and r opens the result; h lists all runs."
     )
 
     def __init__(self, shell: Shell) -> None:
@@ -220,11 +110,17 @@ class BenchScreen(HubScreen):
         if live is None or self._again:
             self._show_plan()
             return
-        self.figures.show(live, self.shell.snapshot())
-        self.chart.show([self._curve(live)], self.shell.window, now_s, "")
+        snapshot = self.shell.snapshot()
+        self.figures.show(live, snapshot)
+        drawn = curves(live, snapshot, self.shell.history())
+        self.chart.show(drawn, self.shell.window, now_s, "")
         self.spread.show(live)
         self.steps.show(live)
+        if live.going is not self._going:
+            self._going = live.going
+            self.refresh_bindings()
 
+    _going: bool | None = None
     _again = False
 
     def _arrange(self, *, choosing: bool) -> None:
@@ -244,20 +140,13 @@ class BenchScreen(HubScreen):
         shown = [server.spans]
         if plan is not None:
             shown.append(Line().add(plan_words(plan), "text").spans)
+        shown.append(Line().add("s measures", "dim").add("   h lists earlier runs", "dim").spans)
         self.about.show(shown)
 
     def on_row_list_moved(self, message: RowList.Moved) -> None:
         """Follow the cursor."""
         if message.list is self.plans:
             self._show_plan()
-
-    def _curve(self, live: Live) -> Curve:
-        def source(window: Window, points: int, end_s: float) -> Sequence[float | None]:
-            samples = [(point.at_s, point.output_tokens_per_s) for point in live.curve]
-            return resampled(samples, window, points, end_s)
-
-        now = rows.rate(live.curve[-1].output_tokens_per_s if live.curve and live.going else None)
-        return Curve("output tokens/s", "utilization", source, now, None, rows.rate)
 
     def back(self) -> bool:
         """Close the input, or go back to the run."""
@@ -275,10 +164,16 @@ class BenchScreen(HubScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Start where nothing runs, stop where something does."""
         live = self.live
-        if action in ("start", "edit_server", "stop") and isinstance(self.focused, Input):
+        if action in ("start", "edit_server", "stop", "result", "spread") and isinstance(
+            self.focused, Input
+        ):
             return False
         if action == "stop":
             return live is not None and live.going
+        if action == "result":
+            return live is not None and not live.going and bool(live.run_id) and not self._again
+        if action == "spread":
+            return live is not None and not self._again
         if action == "start":
             return live is None or not live.going
         if action == "edit_server":
@@ -350,38 +245,23 @@ class BenchScreen(HubScreen):
         self.set_focus(self.plans)
         self._show_plan()
 
+    def action_result(self) -> None:
+        """Open what was measured."""
+        from screens.result import ResultScreen
+
+        live = self.live
+        if live is not None and live.run_id:
+            self.app.push_screen(ResultScreen(self.shell, [live.run_id]))
+
+    def action_spread(self) -> None:
+        """The spread of another latency."""
+        self.spread.next()
+
+    def on_resize(self, event: Resize) -> None:
+        """Digits as large as there is room for."""
+        self.figures.fit(event.size.width, event.size.height)
+
     def action_window(self) -> None:
         """Look further back."""
         self.shell.next_window()
         self._first_frame()
-
-
-def plan_words(plan: Plan) -> str:
-    """What a plan does, in a sentence."""
-    from backends.bench.steps import unroll
-
-    steps = unroll(plan)
-    labels = list(dict.fromkeys(step.label for step in steps))
-    shown = ", ".join(labels[:8]) + (f" and {len(labels) - 8} more" if labels[8:] else "")
-    part = plan.parts[0]
-    lengths = ""
-    if isinstance(part.input, int) and isinstance(part.output, int):
-        lengths = f" {part.input} tokens in, {part.output} out;"
-    times = f" {plan.repetitions} times, interleaved;" if plan.repetitions > 1 else ""
-    return f"{len(steps)} steps:{lengths}{times} {shown}"
-
-
-def resampled(
-    samples: Sequence[tuple[float, float]], window: Window, points: int, end_s: float
-) -> list[float | None]:
-    """The mean of the samples in each of `points` spans before `end_s`; None where none is."""
-    sums, counts = [0.0] * points, [0] * points
-    begin_s = end_s - window.seconds
-    for at_s, value in reversed(samples):
-        if at_s < begin_s:
-            break
-        place = int((at_s - begin_s) / window.seconds * points)
-        if 0 <= place < points:
-            sums[place] += value
-            counts[place] += 1
-    return [total / count if count else None for total, count in zip(sums, counts, strict=True)]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from backends.bench.desk import Live
-from backends.bench.results import StepResult
+from backends.bench.results import Severity, StepResult
 from backends.model import HostSnapshot
 from tui import format as fmt
 from tui.glyphs import Glyphs
 from tui.rows import Line, Row, text_row
-from tui.widgets.big_digits import big
+from tui.widgets.big_digits import HEIGHT, TALL, big, tall
 from tui.widgets.braille import curve, sparkline
 
-FIGURE_ROWS = 7
 STATE_TOKENS = {
     "preparing": "accent", "running": "good", "stopping": "warning", "over": "good",
     "refused": "critical", "failed": "critical",
@@ -95,61 +95,102 @@ def short_step_row(step: StepResult, width: int) -> Row:
     )
 
 
-def figure_rows(live: Live, snapshot: HostSnapshot, width: int, glyphs: Glyphs) -> list[Row]:
-    """The figures of the running step, output and total always side by side."""
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One of the figures that are drawn large: what it is with its unit, and its digits."""
+
+    label: str
+    digits: str
+    token: str
+
+
+def milliseconds(value: float | None) -> str:
+    """A latency as digits alone: `8.1`, `51.2`, `1,234`."""
+    if value is None:
+        return fmt.ABSENT
+    return f"{value * 1e3:.1f}" if value < 0.1 else f"{value * 1e3:,.0f}"
+
+
+def figures_of(live: Live) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:
+    """Two lines of figures of the running step, or of the last one: rates, then latencies.
+
+    Output and total always stand side by side.
+    """
     now = live.progress if live.going else None
-    last = live.steps[-1] if live.steps else None
+    last = live.steps[-1] if live.steps and now is None else None
     rates = (last.steady or last.whole) if last is not None else None
     output: float | None = None
     total: float | None = None
+    ttft = tpot = e2e = None
     if now is not None:
         output, total = now.output_tokens_per_s, now.total_tokens_per_s
-    else:
+        ttft, tpot, e2e = median(live.ttft_s), median(live.tpot_s), median(live.e2e_s)
+    elif last is not None:
         output = rates.output_tokens_per_s if rates else None
         total = rates.total_tokens_per_s if rates else None
-    half = width // 2
+        ttft, tpot, e2e = (
+            summary.p50 if summary else None for summary in (last.ttft_s, last.tpot_s, last.e2e_s)
+        )
+    flying = str(now.in_flight) if now is not None else fmt.ABSENT
+    failed = None if now is None and last is None else (now or last).failed  # type: ignore[union-attr]
+    long = e2e is not None and e2e >= 10
+    return (
+        (
+            Figure("output tokens/s", rate(output), "good"),
+            Figure("input + output tokens/s", rate(total), "accent"),
+            Figure("in flight", flying, "strong"),
+        ),
+        (
+            Figure("TTFT ms, median", milliseconds(ttft), "memory"),
+            Figure("TPOT ms, median", milliseconds(tpot), "memory"),
+            Figure(
+                f"latency {'s' if long else 'ms'}, median",
+                f"{e2e:.1f}" if long and e2e is not None else milliseconds(e2e),
+                "memory",
+            ),
+            Figure(
+                "failed", fmt.ABSENT if failed is None else str(failed),
+                "critical" if failed else "strong",
+            ),
+        ),
+    )  # fmt: skip
+
+
+def figure_rows(live: Live, width: int, glyphs: Glyphs, *, large: bool) -> list[Row]:
+    """What runs, then its figures in two lines, each as high as there is room for."""
     rows = [head_line(live).row(width)]
-    left = big(rate(output), ascii_only=glyphs.is_ascii)
-    right = big(rate(total), ascii_only=glyphs.is_ascii)
-    for one, other in zip(left, right, strict=True):
-        line = Line().add("  ").cell(one, half - 2, "good").cell(other, width - half, "accent")
+    draw = tall if large else big
+    for figures in figures_of(live):
+        each = width // len(figures)
+        drawn = [draw(figure.digits, ascii_only=glyphs.is_ascii) for figure in figures]
+        for lines in zip(*drawn, strict=True):
+            line = Line()
+            for figure, text in zip(figures, lines, strict=True):
+                line.add("  ").cell(text, each - 2, figure.token)
+            rows.append(line.row(width))
+        line = Line()
+        for figure in figures:
+            line.add("  ").cell(figure.label, each - 2, "dim")
         rows.append(line.row(width))
-    which = "" if now is not None or last is None else f" ({last.label})"
-    line = Line().add("  ").cell(f"output tokens/s{which}", half - 2, "strong")
-    rows.append(line.add("input + output tokens/s", "strong").row(width))
-    rows.append(_latencies(live, last, now is not None, snapshot).row(width))
-    rows.append(_remark(live, width))
+    rows.append(remark_row(live, width))
     return rows
 
 
-def _latencies(live: Live, last: StepResult | None, going: bool, snapshot: HostSnapshot) -> Line:
-    if going:
-        ttft, tpot, e2e = median(live.ttft_s), median(live.tpot_s), median(live.e2e_s)
-    else:
-        ttft, tpot, e2e = (
-            summary.p50 if summary is not None else None
-            for summary in (
-                (last.ttft_s, last.tpot_s, last.e2e_s) if last is not None else (None,) * 3
-            )
-        )
-    line = Line().add(" ")
-    for name, value in (("TTFT", ttft), ("TPOT", tpot), ("latency", e2e)):
-        line.add(f" {name} ", "dim").add(seconds(value) + " ", "strong")
-    progress = live.progress
-    flying = str(progress.in_flight) if going and progress is not None else fmt.ABSENT
-    failed = progress.failed if progress is not None else 0
-    line.add(" in flight ", "dim").add(flying, "strong")
-    line.add("  failed ", "dim").add(str(failed), "critical" if failed else "strong")
-    return line.add("  GPUs ", "dim").add(power_text(snapshot), "power")
+def figure_height(*, large: bool) -> int:
+    """How many rows `figure_rows` gives."""
+    return 2 + 2 * ((TALL if large else HEIGHT) + 1)
 
 
-def _remark(live: Live, width: int) -> Row:
-    """The thing to know now: an error, a client that limits, the newest finding, the baseline."""
+def remark_row(live: Live, width: int) -> Row:
+    """The thing to know now: an error, a client that limits, a grave finding, the baseline."""
     progress = live.progress
     if live.error:
         return text_row(f"  {live.error}", width, "critical")
     if live.going and progress is not None and progress.limited:
         return text_row(f"  the client limits: {progress.limited[0]}", width, "critical")
+    grave = [finding for finding in live.findings if finding.severity is Severity.ERROR]
+    if grave:
+        return text_row(f"  {grave[-1].text}", width, "critical")
     if live.compared:
         return text_row(f"  {live.compared}", width, "accent")
     if live.findings:
@@ -205,35 +246,3 @@ def distribution_rows(
     ends = Line().add(seconds(low), "dim")
     rows.append(ends.right([(seconds(high), "dim")], width).row(width))
     return rows[:height]
-
-
-STEP_HEAD = (
-    f"  {'load':<14}{'output/s':>10}{'in+out/s':>10}{'TTFT':>9}{'TPOT':>9}{'J/tok':>7}"
-    f"{'of max':>7}  bound"
-)
-
-
-def step_row(live: Live, step: StepResult, width: int, *, current: bool, glyphs: Glyphs) -> Row:
-    """One step of the table."""
-    rates = step.steady or step.whole
-    line = Line().add((glyphs.cursor if current else " ") + " ", "accent")
-    line.cell(step.label, 14, "strong")
-    line.cell(rate(rates.output_tokens_per_s if rates else None), 10, "good", ">")
-    line.cell(rate(rates.total_tokens_per_s if rates else None), 10, "accent", ">")
-    for summary in (step.ttft_s, step.tpot_s):
-        line.cell(seconds(summary.p50 if summary else None), 9, "text", ">")
-    line.cell(fmt.decimal(step.joules_per_output_token, 2), 7, "power", ">")
-    line.cell(_share(live, step), 7, "text", ">")
-    line.add("  ").add(step.bound or fmt.ABSENT, "dim")
-    if not step.client.valid:
-        line.add("  client-limited", "critical")
-    elif step.failed:
-        line.add(f"  {step.failed} failed", "critical")
-    return line.row(width, "cursor-row" if current else "text")
-
-
-def _share(live: Live, step: StepResult) -> str:
-    """Of what the cards could do on paper; absent where that is not known."""
-    found = None if live.possible is None else live.possible.step(step.label)
-    share = None if found is None else found.stream_share("paper")
-    return fmt.ABSENT if share is None else f"{share:.1%}"

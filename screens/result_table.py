@@ -81,27 +81,29 @@ _MORE: Final = (
     Column("TTFT", 8, lambda line: seconds(line.load.ttft_s)),
     Column("TPOT", 8, lambda line: seconds(line.load.tpot_s)),
     Column("of max", 7, _of_max),
+    Column("J/tok", 7, lambda line: fmt.decimal(line.load.joules_per_output_token, 2), "power"),
+    Column("bound", 8, lambda line: line.load.bound or fmt.ABSENT, "dim"),
     Column("latency", 8, lambda line: seconds(line.load.e2e_s)),
     Column("failed", 7, lambda line: str(line.load.failed)),
     Column("TTFT p99", 9, lambda line: seconds(line.load.ttft_p99_s)),
     Column("lat p99", 8, lambda line: seconds(line.load.e2e_p99_s)),
-    Column("J/tok", 7, lambda line: fmt.decimal(line.load.joules_per_output_token, 2), "power"),
     Column("power", 9, lambda line: fmt.watts(line.load.power_w), "power"),
     Column("req/s", 7, lambda line: fmt.decimal(line.load.requests_per_s, 2)),
     Column("gap p99", 8, lambda line: seconds(line.load.gap_p99_s)),
     Column("of real", 8, _realistic),
     Column("whole/s", 9, lambda line: rate(line.load.whole_output_tokens_per_s)),
-    Column("bound", 9, lambda line: line.load.bound or fmt.ABSENT, "dim"),
 )
 """By importance; as many as leave room for the word."""
 LABEL_CELLS: Final = 14
 WORD_CELLS: Final = 20
+REMARK_CELLS: Final = 4
+"""Where no word is to come."""
 WIDE_WORD_CELLS: Final = 46
 
 
-def columns_for(width: int, marked: bool) -> list[Column]:
-    """The columns that fit, in their order."""
-    word = WORD_CELLS if width < 140 else WIDE_WORD_CELLS
+def columns_for(width: int, marked: bool, words: bool = True) -> list[Column]:
+    """The columns that fit, in their order; `words` leaves room for one a line."""
+    word = (WORD_CELLS if width < 140 else WIDE_WORD_CELLS) if words else REMARK_CELLS
     left = width - 2 - LABEL_CELLS - word - (2 if marked else 0)
     chosen = list(_ALWAYS)
     left -= sum(column.width for column in chosen)
@@ -113,27 +115,38 @@ def columns_for(width: int, marked: bool) -> list[Column]:
     return chosen
 
 
-def head_row(width: int, marked: bool, against: str) -> Row:
+def head_row(width: int, marked: bool, against: str, words: bool = True) -> Row:
     """Column titles; `against` names what the words compare with."""
     line = Line().add("  ").cell("load", LABEL_CELLS, "dim").add("  " if marked else "")
-    for column in columns_for(width, marked):
+    for column in columns_for(width, marked, words):
         line.cell(column.head, column.width, "dim", ">")
     return line.add("  ").add(against, "dim").row(width)
 
 
-def table_row(shown: LoadLine, width: int, *, current: bool, marked: bool, glyphs: Glyphs) -> Row:
+def table_row(
+    shown: LoadLine,
+    width: int,
+    *,
+    current: bool,
+    marked: bool,
+    glyphs: Glyphs,
+    words: bool = True,
+) -> Row:
     """One line of the table."""
+    columns = columns_for(width, marked, words)
     line = Line().add((glyphs.cursor if current else " ") + " ", "accent")
     line.cell(shown.load.label if shown.first else "", LABEL_CELLS, "strong")
     if marked:
         line.add(f"{shown.mark} ", shown.token)
-    for column in columns_for(width, marked):
+    for column in columns:
         text = column.cell(shown)
         failed = column.head == "failed" and shown.load.failed
         line.cell(text, column.width, "critical" if failed else column.token, ">")
     line.add("  ")
     if not shown.load.valid:
         line.add("client-limited ", "critical")
+    if shown.load.failed and not any(column.head == "failed" for column in columns):
+        line.add(f"{shown.load.failed} failed ", "critical")
     if shown.reference:
         line.add("the reference" if shown.mark else "", "dim")
     elif shown.word is not None:

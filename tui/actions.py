@@ -125,6 +125,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("bench.stop", "x", "stop", "stop", "Stop the run; what was measured is kept.", 11),
     Action("bench.server", "e", "edit_server", "server", "Say which server: a port, a URL or a profile.", 12, typing_follows=True),
     Action("bench.result", "r", "result", "result", "Open the result: every step beside its baseline, curves, the maximum.", 13),
+    Action("bench.spread", "d", "spread", "spread", "The spread of another latency: whole, first token, per token.", 26),
     Action("runs.search", "slash", "filter", "search", "Search plan, model, host, GPUs, tags and notes; tag:NAME.", 10, typing_follows=True),
     Action("runs.mark", "space", "mark", "mark", "Mark a run.", 11),
     Action("runs.compare", "C", "compare", "compare", "Compare the marked runs with the first that was marked.", 12),

@@ -9,10 +9,12 @@ from backends.bench.plan import Plan
 from backends.bench.results import StepResult, Summary, Throughput
 from backends.bench.run_events import Progress, RequestEnded, StepEnded
 from backends.telemetry.history import Window
-from screens.bench import BenchScreen, resampled
+from screens.bench import BenchScreen
+from screens.bench_live import resampled
 from tests.ui.fakes import drawn, make_app, make_clock, make_hub, ready, screen_text
+from tui.widgets.big_digits import big, tall
 
-SIZES = [(80, 24), (120, 40)]
+SIZES = [(80, 24), (120, 40), (200, 60)]
 
 
 def progress(**changes: object) -> Progress:
@@ -91,11 +93,100 @@ async def test_a_running_step_shows_output_and_total_and_its_latencies(
         await drawn(pilot)
         text = screen_text(app)
     for expected in (
-        "1,234", "output tokens/s", "5,678", "input + output tokens/s", "step 2 of 3: 16 streams",
-        "TTFT 200 ms", "TPOT 25 ms", "in flight 16", "failed 2", "GPU power",
+        "output tokens/s", "input + output tokens/s", "step 2 of 3: 16 streams",
+        "TTFT ms, median", "TPOT ms, median", "latency ms, median", "in flight", "failed",
+        "GPU power",
         "4 streams", "322", "988", "111 ms", "22.2 ms", "1.75", "memory", "p50 1.50 s",
     ):  # fmt: skip
         assert expected in text, expected
+    if size != (200, 60):
+        for figure in ("1,234", "5,678", "200", "25.0", "1,500"):
+            assert figure in text, figure
+        return
+    # Five lines high, of blocks: the same figures.
+    lines = text.splitlines()
+    first = next(i for i, line in enumerate(lines) if "input + output tokens/s" in line)
+    for number, row in enumerate(tall("1,234", ascii_only=True)):
+        assert lines[first - 5 + number].startswith(f"  {row.rstrip()}")
+
+
+async def test_the_end_of_a_run_has_words_and_opens_its_result() -> None:
+    from backends.bench.compare import compare
+    from backends.bench.compare_steps import step_words
+    from backends.storage.history import History
+    from screens.result import ResultScreen
+    from tests.bench_data.runs import run
+
+    base, slower = run(1, streams=(64,)), run(2, streams=(64,), speed=0.9)
+    with History.at_home() as history:
+        history.save(base)
+        history.save(slower)
+        history.pin(base.run_id)
+    app = make_app(make_hub())
+    desk, live = with_run("over")
+    live.steps = list(slower.steps)
+    live.run_id = slower.run_id
+    live.words = step_words(compare(base, slower))
+    app.shell.bench = desk
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await pilot.press("b")
+        await drawn(pilot)
+        text = screen_text(app)
+        assert "against the baseline" in text
+        assert "slower -10." in text
+        await pilot.press("r")
+        await drawn(pilot)
+        await drawn(pilot)
+        assert isinstance(app.screen, ResultScreen)
+        assert "SLOWER" in screen_text(app)
+
+
+async def test_d_shows_the_spread_of_another_latency() -> None:
+    app = make_app(make_hub())
+    app.shell.bench, live = with_run()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await pilot.press("b")
+        await drawn(pilot)
+        assert "latency p50 1.50 s" in screen_text(app)
+        await pilot.press("d")
+        await drawn(pilot)
+        assert "time to first token p50 200 ms" in screen_text(app)
+        await pilot.press("d", "d")
+        await drawn(pilot)
+        assert "latency p50 1.50 s" in screen_text(app)
+        live.state = "over"
+
+
+async def test_somebody_elses_load_is_said_before_anything_else() -> None:
+    from backends.bench.results import Finding, Severity
+    from backends.bench.run_events import Noticed
+
+    app = make_app(make_hub())
+    app.shell.bench, live = with_run()
+    text = "17.9 % of the server's tokens were not ours"
+    app.shell.bench._take(
+        live, Noticed(Finding(key="foreign_load", severity=Severity.ERROR, text=text))
+    )
+    info = Finding(key="clock", severity=Severity.INFO, text="a small thing")
+    app.shell.bench._take(live, Noticed(info))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await pilot.press("b")
+        await drawn(pilot)
+        assert text in screen_text(app)
+        live.state = "over"
+
+
+@pytest.mark.parametrize("draw", [big, tall])
+def test_large_digits_of_one_figure_are_of_one_width_and_differ(draw: object) -> None:
+    assert callable(draw)
+    for text in ("1,234,567", "0.89", "–"):
+        assert len({len(line) for line in draw(text)}) == 1
+    assert len({draw(digit) for digit in "0123456789"}) == 10
+    # What is no figure is written as it is.
+    assert "n/a" in draw("n/a")
 
 
 async def test_the_run_goes_on_when_the_screen_is_left_and_the_room_shows_it() -> None:
@@ -151,5 +242,5 @@ async def test_what_failed_says_why_and_s_chooses_again() -> None:
 
 def test_samples_fall_into_their_spans_and_gaps_stay_gaps() -> None:
     samples = [(0.0, 9.0), (41.0, 1.0), (42.0, 3.0), (99.0, 5.0)]
-    values = resampled(samples, Window.MINUTE, 6, 100.0)
+    values = resampled(reversed(samples), Window.MINUTE, 6, 100.0)
     assert values == [2.0, None, None, None, None, 5.0]

@@ -9,6 +9,9 @@ from backends.bench.cards import Card, card_table
 from backends.errors import UsageError
 from backends.tuning.view import View
 
+LANE_GB_S: Final = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+"""Payload rate of one PCIe lane and direction, GB/s, after line coding, by generation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -57,8 +60,22 @@ def pair_link(view: View, a: str, b: str) -> PairLink:
         rate = link.gbps.value
         return PairLink(rate, rate * REALISTIC["nvlink"].share, link.name, nvlink=True)
     found = view.number(f"bench/p2p/{a}/{b}/link_gb_s", 0.1, 10_000)
+    if found is None:
+        sides = [pcie_gb_s(view, one) for one in (a, b)]
+        known = [side for side in sides if side is not None]
+        found = min(known) if len(known) == 2 else None
     usual = found * REALISTIC["pair"].share if found else None
     return PairLink(found, usual, "PCIe link")
+
+
+def pcie_gb_s(view: View, gpu: str) -> float | None:
+    """What a GPU's PCIe link carries at most in one direction; for context only."""
+    width = view.peek_integer(f"gpu/{gpu}/link_width_max")
+    width = width or view.peek_integer(f"pci/{gpu}/max_width")
+    generation = view.peek_integer(f"gpu/{gpu}/link_gen_max")
+    if not width or not generation or not 1 <= generation <= 7:
+        return None
+    return width * LANE_GB_S[min(generation, 6)]
 
 
 def card_of(view: View, gpu: str) -> Card | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from backends.tuning.engine import evaluate
 from backends.tuning.facts import Fact, FactsDocument, Value
 from backends.tuning.measurements import figures, joining
 from backends.tuning.measurements.history import compare, compared_table
@@ -30,14 +31,14 @@ def test_figures_are_set_against_link_and_card() -> None:
             }
         )
     )
-    shares = {row.what.split(" 0000")[0]: row.share_pct for row in found if "far" not in row.key}
-    assert shares["copy host to GPU"] == pytest.approx(87, abs=1)
-    assert shares["bf16 matrix product"] == pytest.approx(70, abs=1)
-    assert shares["launch"] is None
+    shares = {row.what: row.share_pct for row in found}
+    assert shares["host to GPU 0"] == pytest.approx(87, abs=1)
+    assert shares["bf16 product on GPU 0"] == pytest.approx(70, abs=1)
+    assert shares["launch, GPU 0"] is None
     text = figures.table(found)
     assert "H200, dense bf16" in text
     assert "53 is usual" in text
-    assert "from another node" in text
+    assert "host to GPU 0, another node" in text
 
 
 @pytest.mark.parametrize(("topology", "due"), [("NV18", 450.0), ("SYS", 63.0)])
@@ -83,9 +84,9 @@ def test_what_was_read_under_load_counts_over_what_was_at_rest() -> None:
 def test_two_measurements_figure_by_figure() -> None:
     first = document({f"bench/launch/{A}/submit_us": 4.0, f"bench/h2d/{A}/gb_s": 50.0})
     second = document({f"bench/launch/{A}/submit_us": 5.0, "bench/read/gb_s": 2.0})
-    found = {one.what.split(" 0000")[0]: one for one in compare(first, second)}
-    assert found["launch"].change_pct == pytest.approx(25)
-    assert found["copy host to GPU"].b is None
+    found = {one.what: one for one in compare(first, second)}
+    assert found["launch, GPU 0"].change_pct == pytest.approx(25)
+    assert found["host to GPU 0"].b is None
     assert found["read the model's path"].change_pct is None
     assert "+25.0 %" in compared_table(list(found.values()))
 
@@ -96,3 +97,50 @@ def test_what_the_measuring_program_says_is_not_believed_blindly() -> None:
     message = parse({"key": "bench/read/gb_s", "value": 1.5})
     assert message is not None
     assert message.value == 1.5
+
+
+def test_pairs_are_a_matrix_and_all_reduces_go_by_size() -> None:
+    values: dict[str, Value] = {
+        f"bench/p2p/{A}/{B}/gb_s": 54.0,
+        f"bench/p2p/{B}/{A}/gb_s": 31.0,
+        f"bench/p2p/{A}/{B}/link_gb_s": 63.0,
+        f"bench/p2p/{B}/{A}/link_gb_s": 63.0,
+        "bench/allreduce/128KiB_us/value": 20.0,
+        "bench/allreduce/8KiB_us/value": 10.0,
+        "bench/allreduce/128MiB_busbw_gb_s/value": 40.0,
+    }
+    lines = figures.table(figures.rows(document(values))).splitlines()
+    assert [line.split()[2] for line in lines[:3]] == ["8KiB", "128KiB", "128MiB,"]
+    assert "of 63 (63 %), PCIe link" in lines[2]
+    assert lines[-2].split() == ["0", "-", "54.0"]
+    assert lines[-1].split() == ["1", "31.0", "-"]
+    assert all(len(line) <= 80 for line in lines)
+
+
+PAIRS = [(a, b) for a in range(4) for b in range(4) if a != b]
+
+
+def pairs(slow: tuple[int, int] | None, rate: float = 30.0) -> dict[str, Value]:
+    values: dict[str, Value] = {"nvml/count": 4}
+    for a, b in PAIRS:
+        base = f"bench/p2p/0000:0{a}:00.0/0000:0{b}:00.0"
+        values |= {
+            f"gpu/0000:0{a}:00.0/index": a,
+            f"{base}/gb_s": rate if (a, b) == slow else 54.0,
+            f"{base}/latency_us": 2.0,
+            f"{base}/link_gb_s": 63.0,
+            f"{base}/cross_node": (a < 2) != (b < 2),
+        }
+    return values
+
+
+def test_a_pair_far_below_its_peers_is_named() -> None:
+    sound = {f.check: f for f in evaluate(document(pairs(None)))}
+    assert sound["bench.p2p"].verdict.value in ("PASS", "INFO")
+    found = {f.check: f for f in evaluate(document(pairs((2, 0))))}
+    odd = found["bench.p2p[0000:02:00.0-0000:00:00.0]"]
+    assert odd.verdict.value == "WARN"
+    assert "44 % below the 8 pairs of its kind" in odd.evidence
+    assert "bench/p2p/0000:02:00.0/0000:00:00.0/gb_s" in odd.rests_on
+    others = [f for f in found.values() if f.rule == "bench.p2p" and f.instance and f is not odd]
+    assert all(f.verdict.value != "WARN" for f in others)

@@ -70,7 +70,7 @@ def compared_table(found: Sequence[Compared]) -> str:
             f"{value:>10.1f}" if value is not None else f"{'-':>10}" for value in (one.a, one.b)
         ]
         change = f"{one.change_pct:+7.1f} %" if one.change_pct is not None else ""
-        lines.append(f"{one.what:<52} {' '.join(cells)} {one.unit:<8} {change}".rstrip())
+        lines.append(f"{one.what:<34} {' '.join(cells)} {one.unit:<8} {change}".rstrip())
     return "\n".join(lines) + "\n"
 
 

@@ -123,7 +123,7 @@ def table(lines: Sequence[Line]) -> str:
                 middle = statistics.median(values)
                 cells.append(f"{middle:>9.2f} ±{spread_pct(values) / 2:4.1f} %")
         change = f"{line.change_pct:+6.1f} %" if line.change_pct is not None else ""
-        told = f"{line.what:<52} {' -> '.join(cells)} {line.unit:<8} {change}  {line.word.value}"
+        told = f"{line.what:<30} {' -> '.join(cells)} {line.unit:<8} {change}  {line.word.value}"
         result.append(told)
     return "\n".join(result) + "\n"
 

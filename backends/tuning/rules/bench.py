@@ -9,7 +9,7 @@ from typing import Final
 
 from backends.tuning.findings import Judgement
 from backends.tuning.fixes import manual
-from backends.tuning.interconnect import PairLink, pair_link
+from backends.tuning.interconnect import LANE_GB_S, PairLink, pair_link
 from backends.tuning.rules.base import (
     Judgements,
     Scene,
@@ -22,7 +22,7 @@ from backends.tuning.rules.base import (
     unknown,
     warned,
 )
-from backends.tuning.rules.devices import LANE_GB_S, link_of
+from backends.tuning.rules.devices import link_of
 
 MIN_RUNS: Final = 3
 

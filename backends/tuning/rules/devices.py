@@ -14,8 +14,6 @@ GENERATIONS: Final = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """PCIe generation by transfer rate in GT/s."""
 SPEEDS: Final = {generation: speed for speed, generation in GENERATIONS.items()}
 TRUNCATED: Final = "the configuration space is cut to 64 bytes without CAP_SYS_ADMIN"
-LANE_GB_S: Final = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
-"""Payload rate of one lane and direction, GB/s, after line coding."""
 
 
 def devices(scene: Scene) -> Mapping[str, Device]:

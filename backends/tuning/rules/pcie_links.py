@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from backends.tuning.fixes import Fix, manual
+from backends.tuning.interconnect import LANE_GB_S
 from backends.tuning.pci_devices import Device, Role
 from backends.tuning.rules.base import (
     Judgements,
@@ -23,7 +24,6 @@ from backends.tuning.rules.base import (
     warned,
 )
 from backends.tuning.rules.devices import (
-    LANE_GB_S,
     SPEEDS,
     TRUNCATED,
     Link,

@@ -24,6 +24,8 @@ class Movement:
     _cpu_s: float | None = None
     _read_bytes: int | None = None
     _gpu_memory: Mapping[str, int] = field(default_factory=dict)
+    gpus: set[str] = field(default_factory=set)
+    """All GPUs that its processes ever held, by UUID."""
 
     def note(self, look: RunLook, before: ActivitySeen | None, now_s: float) -> ActivitySeen:
         """CPU time and disk reads of a look."""
@@ -54,6 +56,7 @@ class Movement:
         if any(abs(held.get(u, 0) - self._gpu_memory.get(u, 0)) >= MOVED_BYTES for u in both):
             memory_at = now_s
         self._gpu_memory = held
+        self.gpus |= held.keys()
         busy = (gpu.readings.utilization_gpu_pct or 0 for gpu in snapshot.gpus if gpu.uuid in held)
         if any(share >= 1 for share in busy):
             busy_at = now_s

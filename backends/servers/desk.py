@@ -27,6 +27,7 @@ from backends.servers.host import Host, PortHolder, ask_http, convert
 from backends.servers.launchers.base import Launcher, Run, StartFinding, StopResult, StopStep
 from backends.servers.launchers.container import ContainerLauncher
 from backends.servers.launchers.found import FoundLauncher
+from backends.servers.launchers.holding import holding
 from backends.servers.launchers.process import ProcessLauncher
 from backends.servers.launchers.systemd import SystemdLauncher
 from backends.servers.launchers.tmux import TmuxLauncher
@@ -204,7 +205,9 @@ class ServerDesk:
         """
         run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         launcher = self._launcher_for(profile)
-        return replace(await launcher.start(profile, run_id, operator(), origin()), age_s=0.0)
+        async with self._alone(launcher, profile.name, "starting"):
+            run = await launcher.start(profile, run_id, operator(), origin())
+        return replace(run, age_s=0.0)
 
     async def watch(
         self, run: Run, profile: Profile | None = None, *, log_sink: LogSink | None = None
@@ -297,7 +300,8 @@ class ServerDesk:
         launcher = self.launcher_of(run)
         pids = {member.pid for member in (await launcher.look(run, deep=True)).members}
         during = memory_used(self._host.snapshot)
-        result = await launcher.stop(run, grace_s, operator(), origin(), on_step)
+        async with self._alone(launcher, run.profile, "stopping"):
+            result = await launcher.stop(run, grace_s, operator(), origin(), on_step)
         pids -= {member.pid for member in result.left}  # these are named already
         held = await self._memory_held(run, pids, during, on_step)
         return StopResult(result.left, result.port, held)
@@ -320,6 +324,14 @@ class ServerDesk:
                 'use launcher = "process": it outlives the session, too',
             )
         return self._launchers[profile.launcher]
+
+    def _alone(
+        self, launcher: Launcher, name: str, doing: Literal["starting", "stopping"]
+    ) -> contextlib.AbstractAsyncContextManager[None]:
+        """One operator at a time, where the launcher's own program does not see to it."""
+        if launcher.kind in ("systemd", *CONTAINERS):
+            return holding(self._host, name, doing, operator(), origin())
+        return contextlib.nullcontext()
 
     async def _memory_held(
         self,

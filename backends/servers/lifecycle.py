@@ -31,6 +31,9 @@ __all__ = [
 
 _WORKER_DIED: Final = "worker-died"
 _HOST_OOM: Final = "host-oom-killed"
+_GPU_LOST: Final = "gpu-lost"
+_LOST_XIDS: Final = frozenset({79, 119, 120, 154})
+"""The GPU fell off the bus, or its firmware gave up (NVIDIA's Xid catalogue)."""
 
 
 def assess(
@@ -150,8 +153,14 @@ class _Bench:
                 return self._give(State.STOPPING, left, exit_code=code)
             return self._give(State.STOPPED, "stopped as asked", exit_code=code)
         verdict = seen.log.verdict if seen.log is not None else None
-        if process.oom_killed:
+        kernel = seen.kernel
+        if process.oom_killed or (kernel is not None and kernel.oom):
             return self._crashed("the kernel killed it for want of memory", _HOST_OOM, code)
+        if verdict is not None and self.failing and verdict.cause is not None:
+            return self._crashed(verdict.title, verdict.cause, code)
+        if kernel is not None and code != 0:
+            cause = _GPU_LOST if kernel.xid in _LOST_XIDS else None
+            return self._crashed(f"the kernel log says: {kernel.text[:200]}", cause, code)
         if verdict is not None and self.failing:
             return self._crashed(verdict.title, verdict.cause, code)
         if verdict is not None and verdict.outcome is Outcome.STOPPED:

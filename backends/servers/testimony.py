@@ -51,6 +51,8 @@ def testimonies(seen: Witnesses, fresh: Fresh) -> tuple[Testimony, ...]:
     if seen.completion is not None:
         words = "completed" if seen.completion.ok else f"failed: {seen.completion.detail}"
         said.append((Witness.COMPLETION, words, seen.completion.at_s))
+    if seen.kernel is not None:
+        said.append((Witness.KERNEL, seen.kernel.text[:200], seen.kernel.at_s))
     return tuple(Testimony(who, words, at_s, not fresh(at_s)) for who, words, at_s in said)
 
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final
 
 from backends.clock import SYSTEM_CLOCK, Clock
@@ -21,6 +22,7 @@ from backends.servers.catalogue import Catalogue
 from backends.servers.configuration import EffectiveReader
 from backends.servers.engines import Engine, EngineId, Phase
 from backends.servers.host import Host
+from backends.servers.kernelwords import kernel_seen
 from backends.servers.launchers.base import Launcher, Run, RunLook
 from backends.servers.lifecycle import (
     OVER,
@@ -37,7 +39,7 @@ from backends.servers.run import Place
 from backends.servers.timing import History
 from backends.servers.verdict import Verdict, judge_run
 from backends.servers.watchlog import LogTask, LogWitness
-from backends.servers.witnesses import LinkSeen, LogSeen, ProcessSeen, Witnesses
+from backends.servers.witnesses import KernelSeen, LinkSeen, LogSeen, ProcessSeen, Witnesses
 
 ASKED_BY: Final = "watch"
 STARTING_POLL_S: Final = 0.4
@@ -121,6 +123,8 @@ class ServerWatch:
         self._movement = Movement()
         self._workers = Workers(watched.engine)
         self._looks = 0
+        self._pids: set[int] = set()
+        self._ended: datetime | None = None
         self.last_look: RunLook | None = None
         self.version = 0
         self.errors: dict[str, str] = {}
@@ -303,8 +307,20 @@ class ServerWatch:
         }
         if look.port is not None and self.watched.run.port_visible:
             changes["port"] = port_seen(look.port, look.members, now_s)
+        self._pids |= {member.pid for member in look.members}
+        if not look.alive or dead:
+            changes["kernel"] = self._ask_kernel(now_s)
         changes["activity"] = self._movement.note(look, self._seen.activity, now_s)
         self._note(**changes)
+
+    def _ask_kernel(self, now_s: float) -> KernelSeen | None:
+        """Whether the kernel log knows why it ended; it may be a moment late."""
+        if self._ended is None:
+            self._ended = self._clock.utc()
+        snapshot = self._host.snapshot
+        held = {gpu.bus_id for gpu in snapshot.gpus if gpu.uuid in self._movement.gpus}
+        events = snapshot.kernel_events
+        return kernel_seen(events, self._pids, held, self._ended, now_s) or self._seen.kernel
 
     # --- GPUs ------------------------------------------------------------------------------------
 

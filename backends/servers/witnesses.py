@@ -24,6 +24,7 @@ class Witness(StrEnum):
     PORT = "port"
     ACTIVITY = "activity"
     COMPLETION = "completion"
+    KERNEL = "kernel"
     OPERATOR = "operator"
 
 
@@ -155,6 +156,17 @@ class CompletionSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelSeen:
+    """A line of the kernel log that speaks of this server: of its processes, or of its GPUs."""
+
+    at_s: float
+    text: str
+    oom: bool = False
+    """It says that one of its processes was killed for want of memory."""
+    xid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Witnesses:
     """Everything that is known of one run of one server."""
 
@@ -170,3 +182,4 @@ class Witnesses:
     port: PortSeen | None = None
     activity: ActivitySeen | None = None
     completion: CompletionSeen | None = None
+    kernel: KernelSeen | None = None

@@ -25,6 +25,7 @@ from backends.servers.witnesses import (
     ActivitySeen,
     CompletionSeen,
     HttpSeen,
+    KernelSeen,
     LinkSeen,
     LogSeen,
     PortOwner,
@@ -275,6 +276,7 @@ def test_every_witness_is_heard_with_its_time_and_old_answers_are_marked() -> No
         http=replace(GOOD, at_s=NOW - 60),
         activity=ActivitySeen(NOW, cpu_at_s=NOW - 3),
         completion=CompletionSeen(NOW, ok=True),
+        kernel=KernelSeen(NOW, "NVRM: Xid 31", xid=31),
         stop_asked_at_s=NOW,
     )
     said = {each.witness: each for each in assess(seen, POLICY, NOW).testimonies}

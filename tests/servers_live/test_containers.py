@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.servers.launchers.base import LaunchError, ProfileBusy
+from backends.servers.desk import operator, origin
+from backends.servers.launchers.base import LaunchError, ProfileBusy, Run
 from backends.servers.launchers.container import asks_for_gpus
 from backends.servers.lifecycle import ANSWERING, State
 from backends.servers.profiles import Profile
@@ -135,6 +136,21 @@ async def test_a_container_that_sees_no_gpu_is_told(
         assert "container-without-gpus" in [f.id for f in await desk.check(profile)]
         docker.make("box", profile.command, HostConfig={"DeviceRequests": [{"Count": -1}]})
         assert "container-without-gpus" not in [f.id for f in await desk.check(profile)]
+
+
+async def test_two_operators_at_one_container(docker: Docker, kind: str) -> None:
+    profile = boxed(kind, "--deaf")
+    docker.make("box", profile.command, HostConfig={"NetworkMode": "host"})
+    async with desk_of(profile) as one, desk_of(profile) as other:
+        begun = await asyncio.gather(
+            one.start(profile), other.start(profile), return_exceptions=True
+        )
+        (run,) = [each for each in begun if isinstance(each, Run)]
+        assert [type(each) for each in begun if each is not run] == [ProfileBusy]
+        assert len([call for call in docker.calls if call[1] == "start"]) == 1
+        stops = await asyncio.gather(one.stop(run), other.stop(run), return_exceptions=True)
+        (busy,) = [each for each in stops if isinstance(each, ProfileBusy)]
+        assert f"{operator()} is stopping it already (from {origin()})" in busy.detail
 
 
 async def test_a_container_that_is_not_there(docker: Docker, kind: str) -> None:

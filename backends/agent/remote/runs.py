@@ -130,6 +130,16 @@ def prune(home: str) -> None:
         shutil.rmtree(os.path.join(home, run), ignore_errors=True)
 
 
+def _holder(lock: int) -> Dict[str, Any]:
+    """Who has a lock; whoever has only just taken it may not have said so yet."""
+    for _ in range(20):
+        words = os.pread(lock, 4096, 0)
+        if words:
+            return dict(json.loads(words))
+        time.sleep(0.05)
+    return {}
+
+
 @contextlib.contextmanager
 def operation(folder: str, name: str, params: Params) -> Iterator[None]:
     """One operator at a time; the other is told who."""
@@ -142,13 +152,15 @@ def operation(folder: str, name: str, params: Params) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            who = json.loads(os.pread(lock, 4096, 0) or b"{}")
+            who = _holder(lock)
             raise rpc.RpcError(
-                "%s is stopping it already (from %s)" % (who.get("by"), who.get("origin")),
+                "%s is %s it already (from %s)"
+                % (who.get("by"), who.get("doing") or "stopping", who.get("origin")),
                 rpc.BUSY, who,
             ) from None  # fmt: skip
         os.ftruncate(lock, 0)
-        holder = {"by": params.get("by"), "origin": params.get("origin"), "at": time.time()}
+        holder = {key: params.get(key) for key in ("by", "origin", "doing")}
+        holder["at"] = time.time()
         os.pwrite(lock, json.dumps(holder).encode("utf-8"), 0)
         yield
     finally:

@@ -27,6 +27,7 @@ def register(agent: Any) -> None:
     agent.methods.add("servers.look", look, threaded=True)
     agent.methods.add("servers.check", check, threaded=True)
     agent.methods.add_stream("servers.stop", stop)
+    agent.methods.add_stream("servers.hold", hold)
     strangers.register(agent)
 
 
@@ -184,6 +185,23 @@ def stop(params: Params, stream: rpc.Stream) -> None:
     with runs.operation(os.path.dirname(place), "stop.lock", params):
         port = params.get("port") or record.get("port")
         ladder.descend(look, record["pid"], record["start_ticks"], port, params, stream)
+
+
+def hold(params: Params, stream: rpc.Stream) -> None:
+    """Keep others from starting or stopping a server until the stream is closed.
+
+    For launchers whose own programs (systemctl, docker) let two operators do the same at once.
+
+    Args:
+        params: `name` (of the profile), `doing` (`starting`, `stopping`), `by`, `origin`.
+        stream: Gets `{"held": true}`.
+    """
+    home = os.path.join(runs.root(), ".held")
+    os.makedirs(home, mode=0o755, exist_ok=True)
+    with runs.operation(home, runs.checked_name(params["name"]), params):
+        stream.send({"held": True})
+        while not stream.wait_closed(1.0):
+            pass
 
 
 def _may_touch(member: members.Member, owner: int) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
+from backends.errors import AgentError
 from backends.servers.engines import Engine
 from backends.servers.host import Host, convert, run_command
 from backends.servers.launchers.base import (
@@ -19,6 +20,7 @@ from backends.servers.launchers.base import (
     StopResult,
     StopStep,
 )
+from backends.servers.launchers.holding import busy_of
 from backends.servers.launchers.inspected import Described, describe, inspect
 from backends.servers.launchers.process import StopPiece
 from backends.servers.profiles import LauncherKind, Profile
@@ -97,18 +99,28 @@ class FoundLauncher:
         """The process and its descendants, by the same ladder."""
         pid, ticks = _identity(run)
         last: StopPiece | None = None
+        params: Mapping[str, object] = {
+            "pid": pid, "start_ticks": ticks, "grace_s": grace_s, "port": run.port, "by": by,
+            "origin": origin,
+        }  # fmt: skip
         pieces = self._host.stream(
             "servers.stop_found",
-            {"pid": pid, "start_ticks": ticks, "grace_s": grace_s, "port": run.port},
+            params,
             asked_by=ASKED_BY,
             what=f"stop {run.profile}",
             changes_host=True,
         )
-        async with contextlib.aclosing(pieces):
-            async for piece in pieces:
-                last = convert(piece, StopPiece, "a stop")
-                if not last.done:
-                    on_step(StopStep(last.step, len(last.members)))
+        try:
+            async with contextlib.aclosing(pieces):
+                async for piece in pieces:
+                    last = convert(piece, StopPiece, "a stop")
+                    if not last.done:
+                        on_step(StopStep(last.step, len(last.members)))
+        except AgentError as error:
+            busy = busy_of(error, run.profile)
+            if busy is None:
+                raise
+            raise busy from None
         if last is None or not last.done:
             raise LaunchError(f"the stop of {run.profile} broke off", hint="look again, and repeat")
         return StopResult(last.left, last.port)

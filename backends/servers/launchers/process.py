@@ -22,6 +22,7 @@ from backends.servers.launchers.base import (
     StopResult,
     StopStep,
 )
+from backends.servers.launchers.holding import busy_of
 from backends.servers.profiles import LauncherKind, Profile
 
 ASKED_BY: Final = "servers"
@@ -168,9 +169,10 @@ class ProcessLauncher:
                     if not last.done:
                         on_step(StopStep(last.step, len(last.members)))
         except AgentError as error:
-            if "is stopping it already" in error.detail:
-                raise ProfileBusy(f"{run.profile} is being stopped", error.detail) from None
-            raise
+            busy = busy_of(error, run.profile)
+            if busy is None:
+                raise
+            raise busy from None
         if last is None or not last.done:
             raise LaunchError(f"the stop of {run.profile} broke off", hint="look again, and repeat")
         return StopResult(last.left, last.port)

@@ -19,7 +19,7 @@ from backends.tuning.gather import Gathered
 from backends.tuning.measurements.figures import Row, rows
 from backends.tuning.measurements.history import BASELINES, document_of, stored
 from backends.tuning.measurements.joining import joined, with_baselines
-from backends.tuning.measurements.parts import LOAD_S, Part
+from backends.tuning.measurements.parts import LOAD_S, Part, chosen, settling
 from backends.tuning.measurements.run import Measured, measure
 from backends.tuning.runs import boot_of, keep
 
@@ -131,6 +131,31 @@ async def measure_host(
     await asyncio.to_thread(_keep_run, gathered, findings)
     again = Judged(gathered, findings)
     return Measurement(again, replace(measured, facts=facts), rows(whole, vantage_of(desk)), number)
+
+
+async def settle(
+    desk: Desk,
+    judged: Judged,
+    *,
+    beside: bool = False,
+    told: Callable[[str], None] = lambda said: None,
+) -> Measurement:
+    """Measure what settles the INCONCLUSIVE findings; what the checklist's key does.
+
+    Where none of them can be settled, links and clocks are read under the short load all the same.
+
+    Args:
+        desk: Of the host.
+        judged: The checklist as it was read.
+        beside: Also where processes hold the GPUs: it was confirmed.
+        told: Is called with what the host is at.
+
+    Raises:
+        ReadOnlyError: Processes hold the GPUs, and it was not confirmed.
+        AgentError: Nothing was measured.
+    """
+    parts = settling(judged.findings) or chosen(["link"])
+    return await measure_host(desk, judged, parts, Wishes(beside=beside), told)
 
 
 def _context(gathered: Gathered) -> list[Fact]:

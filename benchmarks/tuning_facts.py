@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import resource
+import shutil
 import statistics
 import sys
 import tempfile
@@ -24,10 +26,14 @@ sys.path.insert(0, str(ROOT))
 from backends.agent.remote import facts  # noqa: E402
 from backends.config import HostConfig  # noqa: E402
 from backends.hub import RoomHub  # noqa: E402
-from backends.tuning.engine import evaluate  # noqa: E402
-from backends.tuning.gather import Reading, gather, reached  # noqa: E402
+from backends.tuning.audit import audit  # noqa: E402
+from backends.tuning.engine import Options  # noqa: E402
+from backends.tuning.gather import Reading  # noqa: E402
 from backends.tuning.probes import PROBES  # noqa: E402
 from tests.tuning_live.tree import make_host  # noqa: E402
+
+PYTHON = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
+"""The system's own, as a host has it; wrappers of version managers cost more than the agent."""
 
 
 def one_host(folder: str, runs: int) -> None:
@@ -49,23 +55,34 @@ async def many_hosts(folder: str, count: int) -> None:
     """Reach, gather and judge `count` hosts at once."""
     reading = Reading(root=folder)
     hosts = [
-        HostConfig(name=f"gpu{n:02}", target="local", python=sys.executable) for n in range(count)
+        # As `gpuroom tuning audit` does: no telemetry meanwhile.
+        HostConfig(name=f"gpu{n:02}", target="local", python=PYTHON, interval_s=60.0)
+        for n in range(count)
     ]
-    began = time.monotonic()
+    began, used = time.monotonic(), cpu_s()
+    times = []
+    findings = 0
     async with RoomHub(hosts) as hub:
-        await asyncio.gather(*(reached(session, 120.0) for session in hub.sessions))
-        linked = time.monotonic()
-        found = await asyncio.gather(
-            *(gather(session, reading=reading, timeout_s=120.0) for session in hub.sessions)
-        )
-        gathered = time.monotonic()
-        findings = [evaluate(one.document) for one in found]
-        done = time.monotonic()
+        pairs = [(session, None) for session in hub.sessions]
+        async for one in audit(pairs, Options(), reading=reading, timeout_s=120.0):
+            assert one.error is None, one.error
+            times.append(time.monotonic() - began)
+            findings += len(one.findings)
+    here, there = (after - before for after, before in zip(cpu_s(), used, strict=True))
     print(
-        f"{count} hosts: links {linked - began:.1f} s, facts {gathered - linked:.1f} s, "
-        f"rules {done - gathered:.1f} s ({1e3 * (done - gathered) / count:.0f} ms a host); "
-        f"{sum(map(len, findings))} findings; every agent runs on this machine"
+        f"{count} hosts: {max(times):.1f} s from nothing to the last verdict (first after "
+        f"{min(times):.1f} s), {findings} findings; CPU: {here:.1f} s of this program "
+        f"({1e3 * here / count:.0f} ms a host), {there:.1f} s of the hosts' agents, which run on "
+        "this machine too"
     )
+
+
+def cpu_s() -> tuple[float, float]:
+    """CPU time of this program, and of what it started and has ended."""
+    own, others = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return own.ru_utime + own.ru_stime, others.ru_utime + others.ru_stime
 
 
 def main() -> None:

@@ -28,12 +28,14 @@ from backends.tuning.facts import (
     merge,
 )
 from backends.tuning.normalise import normalise
-from backends.tuning.probes import Probe, probes_for
+from backends.tuning.posix import NOTE, gather_posix
+from backends.tuning.probes import Probe, ProbeKind, probes_for
 
 DEADLINE_S: Final = 8.0
 MAX_PACKED_CHARS: Final = 32 << 20
 MAX_UNPACKED_BYTES: Final = 96 << 20
 POLL_S: Final = 0.02
+BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +176,12 @@ async def _one(
     probes: Sequence[Probe] | None,
 ) -> tuple[FactsDocument, _Answer]:
     await reached(session, timeout_s)
+    wanted = probes_for(vantage) if probes is None else tuple(probes)
+    if session.snapshot.link.via == "nvidia-smi":
+        return await _without_python(session, vantage, reading, wanted)
     rows = [
         (probe.kind.value, probe.target, list(probe.argv), probe.limit_bytes, probe.root)
-        for probe in (probes_for(vantage) if probes is None else probes)
+        for probe in wanted
     ]
     params: dict[str, object] = {
         "probes": rows,
@@ -204,6 +209,23 @@ async def _one(
     return await asyncio.to_thread(_document, "".join(pieces), vantage, session.name)
 
 
+async def _without_python(
+    session: HostSession, vantage: Vantage, reading: Reading, wanted: Sequence[Probe]
+) -> tuple[FactsDocument, _Answer]:
+    """The same by programs that every host has."""
+    began_s = SYSTEM_CLOCK.monotonic_s()
+    try:
+        async with asyncio.timeout(reading.deadline_s * 4):
+            boot = Probe(ProbeKind.FILE, BOOT_ID)
+            facts = await gather_posix(session, (*wanted, boot), vantage, reading.root)
+    except TimeoutError:
+        raise AgentError(f"{session.name} gave no facts in time") from None
+    found = next((str(f.value) for f in facts if f.key == BOOT_ID and f.value), "")
+    took_s = SYSTEM_CLOCK.monotonic_s() - began_s
+    answer = _Answer(facts=[], boot_id=found.strip(), took_s=took_s, note=NOTE)
+    return await asyncio.to_thread(_normalised, facts, answer), answer
+
+
 def _document(packed: str, vantage: Vantage, name: str) -> tuple[FactsDocument, _Answer]:
     """Unpack, normalise at full length, then clean and bound."""
     try:
@@ -219,6 +241,11 @@ def _document(packed: str, vantage: Vantage, name: str) -> tuple[FactsDocument, 
         Fact(key, value, source or key, error, stamps[ms], vantage, needs_root)
         for key, value, error, source, ms, needs_root in answer.facts
     ]
+    return _normalised(facts, answer), answer
+
+
+def _normalised(facts: list[Fact], answer: _Answer) -> FactsDocument:
+    """Named facts too, then all of them cleaned and bounded."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     raw = FactsDocument(facts, answer.host, answer.boot_id, now)
     document = normalise(raw)
@@ -228,14 +255,11 @@ def _document(packed: str, vantage: Vantage, name: str) -> tuple[FactsDocument, 
         # What long output says is in the named facts by now; cut, it would say it wrongly.
         if not (isinstance(fact.value, str) and len(fact.value) > MAX_VALUE_CHARS)
     ]
-    return (
-        msgspec.structs.replace(
-            document,
-            facts=kept,
-            host=clean(answer.host, 255),
-            boot_id=clean(answer.boot_id, 64),
-        ),
-        answer,
+    return msgspec.structs.replace(
+        document,
+        facts=kept,
+        host=clean(answer.host, 255),
+        boot_id=clean(answer.boot_id, 64),
     )
 
 

@@ -46,7 +46,7 @@ class FactTable:
         """
         found = self._matched.get(pattern)
         if found is None:
-            fits = _expression(pattern).fullmatch
+            fits = expression(pattern).fullmatch
             facts = self._by_key
             found = [
                 (match.groups(), facts[match.string])
@@ -66,7 +66,7 @@ class FactTable:
             best = tails.get(tail, ())
         elif tail != "*":
             # As many last parts as there are sorts of files; far fewer than keys.
-            fits = _expression(tail).fullmatch
+            fits = expression(tail).fullmatch
             best = [key for name, keys in tails.items() if fits(name) for key in keys]
         if head and "*" not in head:
             below = heads.get(head, ())
@@ -82,7 +82,8 @@ class FactTable:
 
 
 @lru_cache(maxsize=512)
-def _expression(pattern: str) -> re.Pattern[str]:
+def expression(pattern: str) -> re.Pattern[str]:
+    """A key's pattern, in which `*` stands for a part without slash."""
     return re.compile("([^/]*)".join(re.escape(part) for part in pattern.split("*")))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.config import HostConfig
+from backends.config import Config, HostConfig
 from backends.errors import AgentError
 from backends.hub import RoomHub
 from backends.storage.tuning_tables import TuningHistory
@@ -25,6 +25,7 @@ from backends.tuning.machines import Machines
 from backends.tuning.reboot import preview
 from backends.tuning.runs import fell_back, keep
 from backends.tuning.snapshot import BACKUPS, Outcome
+from tests.sshd import SshLab
 from tests.tuning_live.conftest import DEADLINE_S, Bench, Open
 from tests.tuning_live.tree import BOOT_A, BOOT_B, Tree, make_host
 
@@ -109,6 +110,57 @@ async def test_a_hypervisor_without_python_is_a_note(open_hosts: Open, guest: Tr
     assert {f.vantage for f in found.document.facts} == {Vantage.GUEST}
     assert any("pve below was not read" in note for note in found.notes)
     assert not any(f.verdict is Verdict.PASS for f in evaluate(found.document) if "pve/" in f.check)
+
+
+POSIX_TOOLS = ("cat", "env", "find", "grep", "ls", "stat", "sh")
+
+
+async def test_a_hypervisor_without_python_is_read_with_its_own_tools(
+    ssh_lab: SshLab, tmp_path: Path, guest: Tree
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in POSIX_TOOLS:
+        (programs / name).symlink_to(shutil.which(name) or f"/bin/{name}")
+    (tmp_path / "smi.json").write_text("{}")
+    smi = programs / "nvidia-smi"
+    fake = Path(__file__).resolve().parent.parent / "agent" / "fake_smi.py"
+    smi.write_text(
+        f"#!/bin/sh\nFAKE_SMI='{tmp_path / 'smi.json'}' exec {sys.executable} {fake} \"$@\"\n"
+    )
+    smi.chmod(0o755)
+    below = make_host(tmp_path / "pve")
+    below.put(CONF, OLD_CONF)
+    below.program("pveversion", "echo pve-manager/8.4.1/abc")
+    ssh_lab.server("pve", path=str(programs))
+    ssh_lab.server("vllm")
+    config = Config(hosts=(GUEST, PVE), ssh=ssh_lab.settings())
+    async with RoomHub((GUEST, PVE), config) as hub:
+        inside, host = hub.sessions
+        found = await gather(
+            inside,
+            hypervisor=host,
+            reading=Reading(root=str(guest.folder), below=str(below.folder)),
+            timeout_s=DEADLINE_S,
+        )
+        assert host.snapshot.link.via == "nvidia-smi"
+    assert any("no python3" in note for note in found.notes)
+    assert found.boot_ids[Vantage.HOST] == BOOT_A
+    facts = {f.key: f.value for f in found.document.facts if f.vantage is Vantage.HOST}
+    assert facts["/proc/sys/kernel/numa_balancing"] == "1"
+    assert facts["/sys/devices/system/cpu/cpu3/cpufreq/scaling_governor"] == "schedutil"
+    assert facts["virt/kind"] == "none"
+    assert facts["pve/version"] == "8.4.1"
+    assert facts["boot/grub_cmdline"] == "quiet"
+    assert "pci/0000:1f:00.0/mrrs_bytes" not in facts, "registers need python"
+    judged = {f.check: f for f in evaluate(found.document)}
+    majors = next(f for check, f in judged.items() if check.startswith("virt.lxc_majors"))
+    assert majors.verdict is Verdict.FAIL
+    assert "nvidia-uvm is 509 today" in majors.evidence
+    governor = next(f for check, f in judged.items() if check.startswith("cpu.governor"))
+    assert governor.verdict is Verdict.WARN
+    mrrs = next(f for check, f in judged.items() if check.startswith("pcie.mrrs"))
+    assert mrrs.verdict is not Verdict.PASS
 
 
 async def test_a_boot_shows_what_fell_back(open_hosts: Open, tree: Tree) -> None:

@@ -108,6 +108,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     read.add_argument("files", nargs="+", metavar="FILE", help="files of one host; - is stdin")
     _judging(read)
     _forms(read)
+    audit = commands.add_parser(
+        "audit", help="judge many hosts at once, a line each", epilog=EPILOG
+    )
+    audit.add_argument("hosts", nargs="*", metavar="HOST", help="all configured when left out")
+    _judging(audit)
+    audit.add_argument("--json", action="store_true", help="print a JSON list of hosts")
+    add_reading(audit)
     diff = commands.add_parser("diff", help="what differs between two hosts, or two times")
     diff.add_argument("a", metavar="A", help="facts.json, or printed output")
     diff.add_argument("b", metavar="B")
@@ -153,6 +160,7 @@ def run(arguments: argparse.Namespace) -> int:
     actions = {
         HOST: _host,
         "read": _read,
+        "audit": _audit,
         "diff": _diff,
         "reboot": _reboot,
         "explain": _explain,
@@ -178,6 +186,12 @@ def _host(arguments: argparse.Namespace) -> int:
     from tui.cli import tuning_live
 
     return tuning_live.run(arguments, _options(arguments))
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    from tui.cli import tuning_audit
+
+    return tuning_audit.run(arguments, _options(arguments))
 
 
 def show(arguments: argparse.Namespace, findings: list[Finding], document: FactsDocument) -> int:

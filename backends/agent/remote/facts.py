@@ -25,6 +25,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from . import elevated, facts_engine, facts_gpu
 
 THREADS = 8
+SLOW_S = 0.05
 COMMANDS_AT_ONCE = 8
 MAX_FILES = 60_000
 MAX_TOTAL_BYTES = 48 << 20
@@ -149,12 +150,12 @@ class Gatherer:
                 commands.put(self._job(self._command, target, argv, limit, needs_root))
             else:
                 jobs.put(self._job(getattr(self, "_" + kind), target, limit, needs_root))
-        workers = [self._worker(jobs) for _ in range(THREADS)]
-        workers += [self._worker(commands) for _ in range(COMMANDS_AT_ONCE)]
+        workers = [self._worker(commands) for _ in range(COMMANDS_AT_ONCE)]
         if nvml or engine:
             workers.append(self._start(lambda: self._gpus(nvml, processes, engine)))
         if cuda:
             workers.append(self._start(lambda: facts_gpu.cuda_facts(self._left(), self._keep_gpu)))
+        workers += self._read_files(jobs)
         for worker in workers:
             worker.join(max(0.0, self._left()))
         with self._lock:
@@ -163,6 +164,21 @@ class Gatherer:
         if any(worker.is_alive() for worker in workers):
             self._say_what_hangs(probes, facts)
         return facts
+
+    def _read_files(self, jobs: "queue.Queue[Callable[[], None]]") -> List[threading.Thread]:
+        """One thread reads; another joins it only when nothing has moved on for a while.
+
+        Files of sysfs take microseconds: several threads would wait for the interpreter's lock
+        and cost twice the time. One that hangs must not hold up the rest.
+        """
+        workers = [self._worker(jobs)]
+        moved = -1
+        while self._left() > 0 and workers[-1].is_alive() and not jobs.empty():
+            workers[-1].join(SLOW_S)
+            if len(self._facts) == moved and len(workers) < THREADS:
+                workers.append(self._worker(jobs))
+            moved = len(self._facts)
+        return workers
 
     def _say_what_hangs(self, probes: List[Tuple[Any, ...]], facts: Dict[str, Entry]) -> None:
         for kind, target, _, _, needs_root in probes:

@@ -41,6 +41,7 @@ class Facts(RowsView, can_focus=True):
         super().__init__(look, id="facts")
         self.make: Callable[[int], list[Row]] = lambda width: []
         self.top = 0
+        self.more_key = "j"
         self._count = 0
 
     def show(self, make: Callable[[int], list[Row]]) -> None:
@@ -55,7 +56,8 @@ class Facts(RowsView, can_focus=True):
         self.top = max(0, min(self.top, len(rows) - height))
         shown = rows[self.top : self.top + height]
         if len(rows) > self.top + height:
-            left = f" {self.look.glyphs.more} {len(rows) - self.top - height} more lines, j goes on"
+            count = len(rows) - self.top - height
+            left = f" {self.look.glyphs.more} {count} more lines, {self.more_key} goes on"
             shown[-1] = fit_row(Row(((left, "accent"),)), width)
         return shown
 

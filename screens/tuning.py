@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,27 +13,30 @@ from textual.widget import Widget
 
 from backends.errors import RoomError
 from backends.session import HostSession
-from backends.tuning.desk import Desk, Judged, newest
+from backends.tuning.desk import Desk, Judged
 from backends.tuning.findings import Finding
 from backends.tuning.gather import Reading
-from backends.tuning.machines import Machines, needs_name
-from backends.tuning.report import counts
-from backends.tuning.snapshot import Outcome, Result, decode_snapshot
-from backends.tuning.steps import Plan
-from screens.base import HubScreen
-from screens.confirm import ConfirmScreen
+from backends.tuning.machines import Machines
+from backends.tuning.steps import Form
 from screens.detail import Detail
-from screens.tuning_list import SHOWN, FindingList, cost_of
+from screens.filtering import FilteringScreen
+from screens.tuning_list import FindingList, cost_of
+from screens.tuning_results import ResultTable, paragraphs_of
+from screens.tuning_work import TuningWork
 from tui.bindings import bindings
 from tui.rows import Line, Span
 from tui.shell import Shell
 from tui.widgets.row_list import RowList
 
-MAX_LINES = 30
-"""Of a dialog; what is longer is said to be."""
+FORMS = tuple(Form)
+FORM_WORDS = {
+    Form.RUNTIME: "at once, lost at the next boot",
+    Form.PERSISTENT: "from the next boot on",
+    Form.BOTH: "at once and after every boot",
+}
 
 
-class TuningScreen(HubScreen):
+class TuningScreen(FilteringScreen):
     """See the module.
 
     Args:
@@ -43,32 +47,56 @@ class TuningScreen(HubScreen):
     CSS_PATH = Path(__file__).with_suffix(".tcss")
     BINDINGS: ClassVar[list[BindingType]] = bindings("tuning")
     AREAS = ("tuning", "nav")
+    AUTO_FOCUS = "#findings"
+    HINT = "words of a check, its evidence or group, !not"
     ABOUT = (
         "What this host gets wrong for inference, worst first: what was read, what it costs to "
-        "mend. Below stands why it matters and what the fix is. Marked findings, or the one under "
-        "the cursor, are put right after a look at exactly what will be written and run; each is "
-        "read back, and all of it can be taken back. UNKNOWN was not readable from here; "
-        "INCONCLUSIVE needs load. After a reboot the host is judged by itself, and what fell back "
-        "is said."
+        "mend. Below stands why it matters and what the fix is; Enter shows all of it. Marked "
+        "findings, or the one under the cursor, are put right after a look at exactly what will be "
+        "written and run, in the form that stands at the head; each is read back, and all of it "
+        "can be taken back. UNKNOWN was not readable from here; INCONCLUSIVE needs load. After a "
+        "reboot the host is judged by itself, and what fell back is shown."
     )
 
     def __init__(self, shell: Shell, reading: Reading | None = None) -> None:
         super().__init__(shell)
         self.list = FindingList(shell.look)
+        self.results = ResultTable(shell.look)
         self.detail = Detail(shell.look)
+        self.form = Form.RUNTIME
+        self.work = TuningWork(self)
+        self.judged: Judged | None = None
         self._reading = reading or Reading()
         self._host = ""
         self._boot = ""
         self._busy = ""
-        self.judged: Judged | None = None
+
+    @property
+    def busy(self) -> str:
+        """What is at work on the host, one thing at a time; empty for nothing."""
+        return self._busy
 
     def crumbs(self) -> Sequence[str]:
         """Tuning, and what it is at."""
-        return ("tuning", self._busy or self.list.choice)
+        showing = "results" if self.results.display else self.list.choice
+        if self.filter_text:
+            showing += f" ({self.filter_text})"
+        return ("tuning", self._busy or showing)
 
     def compose_body(self) -> Sequence[Widget]:
-        """List and detail."""
-        return (self.list, self.detail)
+        """List or results, and detail."""
+        self.results.display = False
+        self.list.form = self.form.value
+        return (self.list, self.results, self.detail, self.filter_box)
+
+    @property
+    def filtered(self) -> Widget:
+        """The list."""
+        return self.list
+
+    def apply_filter(self, text: str) -> None:
+        """Narrow the list."""
+        self.list.narrow(text)
 
     def show_body(self, now_s: float) -> None:
         """Judge where another host, or another boot of it, is looked at."""
@@ -76,74 +104,119 @@ class TuningScreen(HubScreen):
         boot = agent.boot_id if agent is not None else ""
         if self.shell.current != self._host:
             self._host, self._boot, self.judged = self.shell.current, "", None
-            self.list.results.clear()
             self.list.message = "waits for the link" if not boot else "is being judged"
-            self.list.show([])
+            self.list.show([], {})
+            self.show_results(False)
         if boot and boot != self._boot and not self._busy:
             self._boot = boot
-            self._begin("judging", self._judge)
+            self.begin("judging", self.judge)
         self._show_detail()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What belongs to the list is not offered on results."""
+        if action in ("mark", "choose", "group", "filter") and self.results.display:
+            return False
+        return super().check_action(action, parameters)
 
     # -- what keys do
 
     def action_mark(self) -> None:
         """Mark what is under the cursor, or unmark it."""
         finding = self.list.current()
-        if finding is not None:
-            if finding.fix is None or not finding.fix.applicable:
-                self.notify(f"{finding.check} has no fix that can be carried out", markup=False)
-                return
-            self.list.marked ^= {finding.check}
-            self.list.action_down()
-            self.list.redraw()
+        if finding is None:
+            return
+        if finding.fix is None or not finding.fix.applicable:
+            self.notify(f"{finding.check} has no fix that can be carried out", markup=False)
+            return
+        self.list.marked ^= {finding.check}
+        self.list.action_down()
+        self.list.redraw()
 
     def action_choose(self) -> None:
         """Show the next kind of verdicts."""
-        names = list(SHOWN)
-        self.list.choose(names[(names.index(self.list.choice) + 1) % len(names)])
+        self.list.next_choice()
         self._first_frame()
+
+    def action_group(self) -> None:
+        """Groups one after the other, or all by worth."""
+        self.list.grouped = not self.list.grouped
+        self.list.lay_out()
+
+    def action_form(self) -> None:
+        """Choose the next form in which fixes are carried out."""
+        self.form = FORMS[(FORMS.index(self.form) + 1) % len(FORMS)]
+        self.list.form = self.form.value
+        self.list.redraw()
+        self.notify(f"{self.form.value}: {FORM_WORDS[self.form]}", timeout=3, markup=False)
 
     def action_judge(self) -> None:
         """Read and judge again."""
-        self._begin("judging", self._judge)
+        self.begin("judging", self.judge)
+
+    def action_as_root(self) -> None:
+        """Read what only root may read, too, and judge again."""
+        self._reading = replace(self._reading, sudo=True)
+        self.begin("judging as root", self.work.judge_as_root)
 
     def action_fix(self) -> None:
         """Show what would be done for the marked findings, and do it after a yes."""
         finding = self.list.current()
         ids = sorted(self.list.marked) or ([finding.check] if finding is not None else [])
-        if ids and self.judged is not None:
-            self._begin("planning", lambda desk: self._fix(desk, ids))
+        if ids and self.judged is not None and not self.results.display:
+            self.begin("planning", lambda desk: self.work.fix(desk, ids))
 
     def action_undo(self) -> None:
         """Take the newest change back after a yes."""
-        self._begin("taking back", self._undo)
+        self.begin("taking back", self.work.undo)
+
+    def action_own(self) -> None:
+        """Show what gpuroom made lasting here; remove some of it after a yes."""
+        self.begin("looking", self.work.own_files)
+
+    def action_measure(self) -> None:
+        """Measure under a short load, and judge with what was measured."""
+        if self.judged is not None:
+            self.begin("measuring", self.work.measure)
 
     def back(self) -> bool:
-        """Esc takes the marks away first."""
+        """Esc leaves the results first, then the filter, then takes the marks away."""
+        if self.results.display:
+            self.show_results(False)
+            return True
+        if super().back():
+            return True
         if not self.list.marked:
             return False
         self.list.marked.clear()
         self.list.redraw()
         return True
 
-    # -- work
+    # -- the host
 
-    def _desk(self) -> Desk | None:
+    def desk(self) -> Desk | None:
+        """The checklist of the host looked at; None while it is not there."""
         session = self.shell.session()
         if not isinstance(session, HostSession):
             return None
         below = session.config.hypervisor
         other = self.shell.session(below) if below else None
         hypervisor = other if isinstance(other, HostSession) else None
-        return Desk(Machines(session, hypervisor), reading=self._reading)
+        password = self.shell.secrets.sudo(session.name)
+        reading = replace(self._reading, password=password)
+        return Desk(Machines(session, hypervisor), reading=reading)
 
-    def _begin(self, what: str, work: Callable[[Desk], Awaitable[None]]) -> None:
+    def begin(self, what: str, work: Callable[[Desk], Awaitable[None]]) -> None:
         """One thing at a time; it ends with the screen."""
-        desk = self._desk()
+        desk = self.desk()
         if desk is None or self._busy:
             return
         self._busy = what
         self.run_worker(self._guarded(desk, work), exclusive=True, group="tuning")
+
+    def say(self, what: str) -> None:
+        """Say what is at work now."""
+        self._busy = what
+        self._first_frame()
 
     async def _guarded(self, desk: Desk, work: Callable[[Desk], Awaitable[None]]) -> None:
         try:
@@ -157,107 +230,65 @@ class TuningScreen(HubScreen):
                 self.list.redraw()
                 self._first_frame()
 
-    async def _judge(self, desk: Desk) -> None:
+    async def judge(self, desk: Desk) -> None:
+        """Read and judge."""
         began = time.monotonic()
-        self._take(desk, await desk.judge())
+        judged = await desk.judge()
         self.list.message = f"judged in {time.monotonic() - began:.1f} s"
+        self.take(desk, judged)
 
-    def _take(self, desk: Desk, judged: Judged) -> None:
+    def take(self, desk: Desk, judged: Judged) -> None:
+        """Show a run, where its host is still looked at."""
         if desk.machines.host.name != self.shell.current:
-            return  # another host is looked at by now
+            return
         self.judged = self.shell.judged[self.shell.current] = judged
-        self.list.show(judged.findings)
+        worse = judged.fell_back or []
+        self.list.show(judged.findings, {one.check: one.before for one in worse})
         if judged.fell_back is not None:
-            names = ", ".join(one.check for one in judged.fell_back) or "nothing"
+            names = ", ".join(one.check for one in worse) or "nothing"
             self.notify(f"booted since the last run; fell back: {names}", timeout=15, markup=False)
-
-    async def _fix(self, desk: Desk, ids: Sequence[str]) -> None:
-        assert self.judged is not None
-        planned = await desk.plan(self.judged, ids)
-        name = planned.hosts[0] if planned.hosts else desk.machines.host.name
-        careful = needs_name(desk.machines)
-        yes = await self.app.push_screen_wait(
-            ConfirmScreen(
-                self.shell.look,
-                title=f"Change settings on {' and '.join(planned.hosts) or name}",
-                text=careful,
-                runs=shown(planned),
-                type_this=name if careful else "",
-            )
-        )
-        if not yes:
-            return
-        self._busy = "changing"
-        await desk.keep_snapshot(planned)
-        results, judged = await desk.apply(planned, self._told)
-        for result in results:
-            self._told(result)
-        self.list.marked.clear()
-        if judged is not None:
-            self._take(desk, judged)
-
-    def _told(self, result: Result) -> None:
-        rule = result.check.partition("[")[0]
-        known = self.list.results.get(rule)
-        good = (Outcome.APPLIED, Outcome.ALREADY_SO)
-        if known is None or known.check == result.check or result.outcome not in good:
-            self.list.results[rule] = result
-        self.list.redraw()
-
-    async def _undo(self, desk: Desk) -> None:
-        stored = newest(await desk.snapshots())
-        if stored is None:
-            self.notify("there is no change to take back", markup=False)
-            return
-        snapshot = decode_snapshot(stored.body)
-        careful = needs_name(desk.machines)
-        paths = [saved.path for saved in reversed(snapshot.saved) if saved.path]
-        name = desk.machines.host.name
-        yes = await self.app.push_screen_wait(
-            ConfirmScreen(
-                self.shell.look,
-                title=f"Take back the change of {stored.at_utc[:19]} on {name}",
-                text=careful or "Everything goes back to what it was, and is read again.",
-                runs=_cut([f"put back {path}" for path in paths]),
-                type_this=name if careful else "",
-            )
-        )
-        if not yes:
-            return
-        self._busy = "taking back"
-        self.list.results.clear()
-        for result in await desk.roll_back(stored):
-            self._told(result)
-        self._take(desk, await desk.judge())
+        elif judged.gathered.notes:
+            self.notify("\n".join(judged.gathered.notes), timeout=8, markup=False)
 
     # -- drawing
 
+    def show_results(self, shown: bool) -> None:
+        """Show the results of a change in the place of the list, or the list again."""
+        self.results.display = shown
+        self.list.display = not shown
+        self.set_focus(self.results if shown else self.list)
+        self.refresh_bindings()
+        self._first_frame()
+
     def _show_detail(self) -> None:
+        if self.results.display:
+            result = self.results.current()
+            self.detail.show([] if result is None else paragraphs_of(result))
+            return
         finding = self.list.current()
-        paragraphs: list[Sequence[Span]] = []
-        if self.judged is not None:
-            told = counts(self.judged.findings)
-            line = Line()
-            for verdict, count in told.most_common():
-                line.add(f"{count} {verdict.value}  ", "dim")
-            paragraphs.append(line.spans)
-        if finding is not None:
-            paragraphs += paragraphs_of(finding, self.list.results.get(finding.check))
-        self.detail.show(paragraphs)
+        self.detail.show([] if finding is None else paragraphs(finding))
 
     def on_row_list_moved(self, message: RowList.Moved) -> None:
         """Follow the cursor."""
         self._show_detail()
 
+    def on_row_list_opened(self, message: RowList.Opened) -> None:
+        """A finding in full; a group is folded."""
+        finding = self.list.of(message.key)
+        if finding is None:
+            self.list.fold(message.key)
+        elif self.judged is not None:
+            from screens.finding import FindingScreen
 
-def paragraphs_of(finding: Finding, result: Result | None) -> list[Sequence[Span]]:
-    """Everything about one finding: title, evidence, why with its source, fix and cost."""
+            self.app.push_screen(FindingScreen(self.shell, self.judged, finding))
+
+
+def paragraphs(finding: Finding) -> list[Sequence[Span]]:
+    """What matters most of one finding: title, evidence, fix and cost, why with its source."""
     lines: list[Sequence[Span]] = [
         Line().add(finding.title, "strong").add(f"  ({finding.vantage})", "dim").spans,
         Line().add(finding.evidence).spans,
     ]
-    if result is not None and result.kernel:
-        lines += [Line().add(f"kernel: {text}", "critical").spans for text in result.kernel[-3:]]
     if finding.fix_text:
         cost = cost_of(finding)
         lines.append(
@@ -269,15 +300,3 @@ def paragraphs_of(finding: Finding, result: Result | None) -> list[Sequence[Span
         source = f" ({finding.sources[0]})" if finding.sources else ""
         lines.append(Line().add(f"why: {finding.why}{source}", "dim").spans)
     return lines
-
-
-def shown(planned: Plan) -> list[str]:
-    """Exactly what would be written and run."""
-    return _cut(planned.lines())
-
-
-def _cut(lines: list[str]) -> list[str]:
-    if len(lines) <= MAX_LINES:
-        return lines
-    more = len(lines) - MAX_LINES
-    return [*lines[:MAX_LINES], f"... and {more} more lines: mark fewer to see all"]

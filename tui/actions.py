@@ -24,6 +24,7 @@ class Action:
         help: What it does, in a sentence.
         hint: Place in the footer, lowest first; 0 keeps it out.
         changes_host: Hidden while the host is read-only.
+        takes_key: On its own screen its key is meant, not that of an action of everywhere.
         typing_follows: Opens an input. Over a slow link the letters that follow come in the same
             packet, so it must be carried out before the next key is looked at.
     """
@@ -36,6 +37,7 @@ class Action:
     hint: int = 0
     changes_host: bool = False
     typing_follows: bool = False
+    takes_key: bool = False
 
     @property
     def area(self) -> str:
@@ -53,6 +55,7 @@ AREAS: dict[str, str] = {
     "gpu": "One GPU",
     "processes": "Processes",
     "tuning": "Tuning",
+    "own": "What gpuroom made lasting",
     "fleet": "All hosts",
     "bench": "Benchmark",
     "runs": "Benchmark runs of the past",
@@ -115,10 +118,18 @@ ACTIONS: tuple[Action, ...] = (
     Action("processes.filter", "slash", "filter", "filter", "Show processes that fit: a user, a model, mem>1.", 10, typing_follows=True),
     Action("processes.log", "l", "log", "log", "The log of the process, where it writes to a file.", 15),
     Action("tuning.mark", "space", "mark", "mark", "Mark a finding to be put right.", 10),
-    Action("tuning.fix", "F", "fix", "fix", "Show what would be done for the marked, and do it after a yes.", 11, changes_host=True),
+    Action("tuning.fix", "f,F", "fix", "fix", "Show what would be done for the marked, and do it after a yes.", 11, takes_key=True),
     Action("tuning.undo", "u", "undo", "take back", "Take the newest change back, after a yes.", 12, changes_host=True),
-    Action("tuning.judge", "r", "judge", "again", "Read and judge the host again.", 13),
+    Action("tuning.form", "w", "form", "form", "What fixes write: runtime, persistent, or both.", 13),
     Action("tuning.choose", "o", "choose", "show", "Show what is wrong, open, information, passed, all.", 14),
+    Action("tuning.filter", "slash", "filter", "filter", "Show findings that fit: pcie, governor, !unknown.", 15, typing_follows=True),
+    Action("tuning.group", "v", "group", "groups", "Group by group, or all by worth; Enter folds a group.", 16),
+    Action("tuning.judge", "r", "judge", "again", "Read and judge the host again.", 17),
+    Action("tuning.measure", "m", "measure", "measure", "Measure under a short load what is inconclusive.", 18),
+    Action("tuning.own", "e", "own", "own files", "What gpuroom made lasting here; remove some of it.", 19),
+    Action("tuning.as-root", "S", "as_root", "as root", "Read what only root may, too; asks for sudo's password.", 20),
+    Action("own.mark", "space", "mark", "mark", "Mark a setting to be removed.", 10),
+    Action("own.remove", "x", "remove", "remove", "Show what removing the marked would be, and do it after a yes.", 11),
     Action("fleet.filter", "slash", "filter", "filter", "Show hosts that fit: a label, a state, power>3000.", 10, typing_follows=True),
     Action("fleet.sort", "o", "sort", "sort", "Sort by the next column.", 20),
     Action("bench.start", "s", "start", "start", "Start the plan under the cursor; after a run, choose again.", 10),
@@ -155,6 +166,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("input.submit", "enter", "submit", "keep", "Keep the filter and go back to the list.", 1),
     Action("input.clear", "escape", "clear", "clear", "Clear the filter.", 2),
     Action("dialog.accept", "ctrl+y", "accept", "yes", "Answer yes.", 2),
+    Action("dialog.more", "pagedown,down", "more", "more", "Further down in what would run."),
+    Action("dialog.less", "pageup,up", "less", "less", "Further up in what would run."),
 )  # fmt: skip
 
 _BY_ID = {action.id: action for action in ACTIONS}

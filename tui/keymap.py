@@ -56,6 +56,13 @@ def keys_of(action: Action, keymap: Mapping[str, str]) -> tuple[str, ...]:
 SHARED_AREAS = ("app", "nav", "host")
 
 
+def takes_over(one: Action, other: Action) -> bool:
+    """Whether one of them takes the key of the other on its own screen, which is everywhere's."""
+    return (one.takes_key and other.area in SHARED_AREAS) or (
+        other.takes_key and one.area in SHARED_AREAS
+    )
+
+
 def _check_clashes(keymap: Mapping[str, str], path: Path | None) -> None:
     for area in AREAS:
         owner: dict[str, Action] = {}
@@ -64,6 +71,8 @@ def _check_clashes(keymap: Mapping[str, str], path: Path | None) -> None:
                 continue
             for key in keys_of(action, keymap):
                 other = owner.setdefault(key, action)
+                if takes_over(action, other):
+                    continue
                 if other is not action and (action.id in keymap or other.id in keymap):
                     raise ConfigError(
                         f"`keys`: {key} would mean both `{other.id}` and `{action.id}`",

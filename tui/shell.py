@@ -17,6 +17,7 @@ from backends.feeds import Journal, Ring
 from backends.model import Alert, HostSnapshot, LinkState, LinkStatus
 from backends.telemetry.history import History, Window
 from tui.room import HostView, RoomHub
+from tui.secrets import Secrets
 from tui.themes import Look
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Shell:
         settings_version: Grows with every change of the above.
         alerts_seen: How many alerts had come when their list was last looked at.
         judged: By host: the newest run of the tuning checklist.
+        secrets: Passwords that were typed, in memory alone.
         keep: Writes the state file.
         complain: Shows that it could not be written.
         bench: Benchmark runs of this room, once one was asked for.
@@ -67,6 +69,7 @@ class Shell:
     settings_version: int = 0
     alerts_seen: int = 0
     judged: dict[str, Judged] = field(default_factory=dict)
+    secrets: Secrets = field(default_factory=Secrets, repr=False)
     keep: Callable[[Shell], None] | None = None
     complain: Callable[[RoomError], None] | None = None
     bench: BenchDesk | None = None

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from backends.config import Config, HostConfig
+from backends.errors import AgentError
 from backends.hub import RoomHub as RealHub
 from backends.link.base import Prompter
+from backends.tuning import desk as desks
 from backends.tuning.gather import Reading
 from backends.tuning.snapshot import Outcome
+from screens.auth import AuthScreen
 from screens.confirm import ConfirmScreen
+from screens.finding import FindingScreen
+from screens.own_files import OwnFilesScreen
 from screens.tuning import TuningScreen
-from tests.tuning_live.tree import Tree, make_host
+from screens.tuning_list import FELL_BACK
+from tests.tuning_live.tree import BOOT_B, Tree, make_host
 from tests.ui.fakes import ready, screen_text
 from tui.app import RoomApp
 from tui.room import RoomHub
@@ -25,17 +34,21 @@ from tui.themes import make_look
 pytestmark = pytest.mark.real
 SIZE = (120, 40)
 BALANCING = "/proc/sys/kernel/numa_balancing"
+SYSCTL = "/etc/sysctl.d/90-gpuroom.conf"
 HOST = HostConfig(name="gpu01", target="local")
 
 
 class Maker:
     """Makes a real hub of one local host."""
 
+    def __init__(self, host: HostConfig = HOST) -> None:
+        self.host = host
+
     def prepare(self) -> None:
         """Nothing to import."""
 
     def __call__(self, prompter: Prompter) -> RoomHub:
-        return RealHub([HOST], Config(), prompter)
+        return RealHub([self.host], Config(), prompter)
 
 
 async def until(pilot: Pilot[int], test: Callable[[], bool]) -> None:
@@ -47,42 +60,272 @@ async def until(pilot: Pilot[int], test: Callable[[], bool]) -> None:
     raise AssertionError(screen_text(pilot.app))
 
 
-async def test_judged_marked_changed_and_taken_back(tmp_path: Path) -> None:
-    tree: Tree = make_host(tmp_path / "root")
-    app = RoomApp(Shell(make_look("dark", ascii_set=False), [HOST]), Maker())
-    async with app.run_test(size=SIZE) as pilot:
+class Opened:
+    """The checklist of a host that was judged once."""
+
+    def __init__(self, pilot: Pilot[int], app: RoomApp, screen: TuningScreen) -> None:
+        self.pilot, self.app, self.screen = pilot, app, screen
+
+    async def still(self) -> None:
+        """Wait till nothing is at work."""
+        await until(self.pilot, lambda: self.app.screen is self.screen and not self.screen.busy)
+
+    async def go_to(self, check: str) -> None:
+        """Put the cursor on a finding."""
+        self.screen.list.move_to([str(key) for key in self.screen.list.keys()].index(check))  # noqa: SIM118
+        await self.pilot.pause()
+
+    async def asked(self) -> ConfirmScreen:
+        """Wait for the question."""
+        await until(self.pilot, lambda: isinstance(self.app.screen, ConfirmScreen))
+        assert isinstance(self.app.screen, ConfirmScreen)
+        return self.app.screen
+
+    async def yes(self) -> None:
+        """Say yes, and wait for the end."""
+        await self.asked()
+        await self.pilot.press("ctrl+y")
+        await self.still()
+
+    def outcomes(self) -> dict[str, Outcome]:
+        return {r.check: r.outcome for r in self.screen.results.results}
+
+    @property
+    def text(self) -> str:
+        return screen_text(self.app)
+
+
+@asynccontextmanager
+async def checklist(tree: Tree, host: HostConfig = HOST, size: tuple[int, int] = SIZE):  # type: ignore[no-untyped-def]
+    """Open it and wait for the first run."""
+    app = RoomApp(Shell(make_look("dark", ascii_set=False), [host]), Maker(host))
+    async with app.run_test(size=size) as pilot:
         await ready(pilot)
         screen = TuningScreen(app.shell, Reading(root=str(tree.folder)))
         await app.push_screen(screen)
-        await until(pilot, lambda: screen.judged is not None and not screen._busy)
-        assert "kernel.numa_balancing = 1" in screen_text(app)
-        keys = [str(key) for key in screen.list.keys()]  # noqa: SIM118
-        screen.list.move_to(keys.index("numa.balancing"))
-        await pilot.press("space")
-        assert screen.list.marked == {"numa.balancing"}
-        await pilot.press("F")
-        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
-        assert f"write '0' to {BALANCING} (now '1')" in screen_text(app)
-        await pilot.press("escape")
-        await until(pilot, lambda: app.screen is screen and not screen._busy)
+        await until(pilot, lambda: screen.judged is not None and not screen.busy)
+        yield Opened(pilot, app, screen)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return make_host(tmp_path / "root")
+
+
+async def test_judged_marked_changed_and_taken_back(tree: Tree) -> None:
+    async with checklist(tree) as on:
+        assert "kernel.numa_balancing = 1" in on.text
+        await on.go_to("numa.balancing")
+        await on.pilot.press("space")
+        assert on.screen.list.marked == {"numa.balancing"}
+        await on.pilot.press("f")
+        await on.asked()
+        assert f"write '0' to {BALANCING} (now '1')" in on.text
+        await on.pilot.press("escape")
+        await on.still()
         assert tree.read(BALANCING) == b"1\n"
-        await pilot.press("F")
-        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
-        await pilot.press("ctrl+y")
-        await until(pilot, lambda: bool(screen.list.results) and not screen._busy)
-        assert screen.list.results["numa.balancing"].outcome is Outcome.APPLIED
+        await on.pilot.press("F")
+        await on.yes()
+        assert on.outcomes() == {"numa.balancing": Outcome.APPLIED}
         assert tree.read(BALANCING) == b"0\n"
-        assert "applied PASS: kernel.numa_balancing = 0" in screen_text(app)
-        await pilot.press("u")
-        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
-        assert f"put back {BALANCING}" in screen_text(app)
-        await pilot.press("ctrl+y")
-        await until(pilot, lambda: app.screen is screen and not screen._busy)
+        assert "PASS: kernel.numa_balancing = 0" in on.text
+        assert "1 applied" in on.text
+        await on.pilot.press("u")
+        await on.asked()
+        assert f"put back {BALANCING} on gpu01" in on.text
+        await on.yes()
         assert tree.read(BALANCING) == b"1\n"
-        await pilot.press("o")
-        assert screen.list.choice == "open"
-        while app.screen is screen:
-            await pilot.press("escape")
-            await pilot.pause()
-        await until(pilot, lambda: "WARN" in screen_text(app))
-        assert "numa.balancing" in screen_text(app), "the room's pane says the worst"
+        assert "as before, read again" in on.text
+        await on.pilot.press("escape")
+        assert not on.screen.results.display
+        await on.pilot.press("o")
+        assert on.screen.list.choice == "open"
+        while on.app.screen is on.screen:
+            await on.pilot.press("escape")
+            await on.pilot.pause()
+        await until(on.pilot, lambda: "WARN" in on.text)
+        assert "numa.balancing" in on.text, "the room's pane says the worst"
+
+
+async def test_the_form_is_chosen_and_shown_as_differences(tree: Tree) -> None:
+    async with checklist(tree) as on:
+        await on.go_to("numa.balancing")
+        await on.pilot.press("w")
+        await on.pilot.press("f")
+        await on.asked()
+        assert "(persistent)" in on.text
+        assert "+kernel.numa_balancing = 0" in on.text
+        assert f"write '0' to {BALANCING}" not in on.text
+        await on.pilot.press("escape")
+        await on.still()
+        await on.pilot.press("w")
+        await on.pilot.press("f")
+        await on.asked()
+        assert "(both)" in on.text
+        assert f"write '0' to {BALANCING}" in on.text
+        assert f"new file {SYSCTL}" in on.text
+        await on.yes()
+        assert b"kernel.numa_balancing = 0" in tree.read(SYSCTL)
+        assert tree.read(BALANCING) == b"0\n"
+        # What lasts is listed, and removed by keys alone.
+        await on.pilot.press("escape")
+        await on.pilot.press("e")
+        await until(on.pilot, lambda: isinstance(on.app.screen, OwnFilesScreen))
+        await on.pilot.pause()
+        assert "kernel.numa_balancing = 0" in on.text
+        await on.pilot.press("space")
+        await on.pilot.press("x")
+        await on.asked()
+        assert f"remove {SYSCTL}" in on.text
+        await on.yes()
+        assert not tree.at(SYSCTL).exists()
+        assert tree.read(BALANCING) == b"0\n", "the running value stays till the next boot"
+
+
+async def test_each_fix_is_watched_and_one_that_is_refused_stops_no_other(tree: Tree) -> None:
+    seen: list[list[tuple[str, Outcome]]] = []
+    async with checklist(tree) as on:
+        put = on.screen.results.put
+
+        def watched(result) -> None:  # type: ignore[no-untyped-def]
+            put(result)
+            seen.append([(r.check, r.outcome) for r in on.screen.results.results])
+
+        on.screen.results.put = watched
+        for check in ("numa.balancing", "numa.zone_reclaim", "cpu.governor"):
+            await on.go_to(check)
+            await on.pilot.press("space")
+        await on.pilot.press("f")
+        await on.asked()
+        tree.put("/proc/sys/vm/zone_reclaim_mode", "7\n")  # somebody else is at it
+        await on.yes()
+        assert [row[-1][1] for row in seen].count(Outcome.BEGUN) == 3
+        assert on.outcomes()["numa.zone_reclaim"] is Outcome.REFUSED
+        assert on.outcomes()["numa.balancing"] is Outcome.APPLIED
+        assert "2 applied" in on.text
+        assert "1 refused" in on.text
+
+
+async def test_enter_shows_all_of_a_finding(tree: Tree) -> None:
+    async with checklist(tree) as on:
+        await on.go_to("numa.balancing")
+        await on.pilot.press("enter")
+        await until(on.pilot, lambda: isinstance(on.app.screen, FindingScreen))
+        await on.pilot.pause()
+        for word in (
+            "should be", "running", "configured", "effective", "https://", "way back",
+            f"{BALANCING} = 1", "at once", "to last",
+        ):  # fmt: skip
+            assert word in on.text, word
+        await on.pilot.press("escape")
+        await on.still()
+
+
+async def test_filter_and_groups(tree: Tree) -> None:
+    async with checklist(tree) as on:
+        await on.pilot.press("slash", *"governor", "enter")
+        assert [str(key) for key in on.screen.list.keys()] == ["cpu.governor"]  # noqa: SIM118
+        await on.pilot.press("escape")
+        await on.pilot.press("v")
+        keys = [str(key) for key in on.screen.list.keys()]  # noqa: SIM118
+        assert keys[0] == "group cpu"
+        assert "CPU frequency and power" in on.text
+        on.screen.list.move_to(0)
+        await on.pilot.press("enter")
+        folded = [str(key) for key in on.screen.list.keys()]  # noqa: SIM118
+        assert len(folded) < len(keys)
+        assert not any(key.startswith("cpu.") for key in folded)
+
+
+async def test_after_a_boot_what_fell_back_is_shown_by_itself(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with checklist(tree) as on:
+        await on.go_to("numa.balancing")
+        await on.pilot.press("f")
+        await on.yes()
+        await on.pilot.press("escape")
+        tree.boot(BOOT_B)
+        # The agent here is of this machine, which was not booted: play that it says another id.
+        on.screen._boot = "of the boot before"
+        await until(on.pilot, lambda: on.screen.list.choice == FELL_BACK)
+        await on.still()
+        assert "was PASS" in on.text
+        assert [str(key) for key in on.screen.list.keys()] == ["numa.balancing"]  # noqa: SIM118
+        await on.pilot.press("f")
+        await on.yes()
+        assert tree.read(BALANCING) == b"0\n", "and is put right again from there"
+
+
+async def test_nothing_is_applied_under_another_boot(tree: Tree) -> None:
+    async with checklist(tree) as on:
+        await on.go_to("numa.balancing")
+        await on.pilot.press("f")
+        await on.asked()
+        tree.boot(BOOT_B)
+        await on.yes()
+        assert on.outcomes() == {"numa.balancing": Outcome.REFUSED}
+        assert "another boot" in on.text
+        assert tree.read(BALANCING) == b"1\n"
+
+
+async def test_a_production_host_is_looked_at_unlocked_and_named(tree: Tree) -> None:
+    host = HostConfig(name="gpu01", target="local", production=True)
+    async with checklist(tree, host) as on:
+        await on.go_to("numa.balancing")
+        await on.pilot.press("f")
+        dialog = await on.asked()
+        assert "read-only: U unlocks it" in on.text
+        await on.pilot.press("ctrl+y")
+        await on.pilot.pause()
+        assert on.app.screen is dialog, "there is no yes on a locked host"
+        await on.pilot.press("escape")
+        await on.still()
+        session = on.app.shell.session()
+        session.unlock()
+        await on.pilot.press("f")
+        await on.asked()
+        await on.pilot.press("ctrl+y")
+        await on.pilot.press(*"gpu02", "enter")
+        await on.pilot.pause()
+        assert isinstance(on.app.screen, ConfirmScreen), "only the name in full counts"
+        assert tree.read(BALANCING) == b"1\n"
+        on.app.screen.query_one(Input).value = ""
+        await on.pilot.press(*"gpu01", "enter")
+        await on.still()
+        assert on.outcomes() == {"numa.balancing": Outcome.APPLIED}
+
+
+async def test_a_password_is_asked_once_and_kept_in_memory_alone(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sudo wants one at the first try; it is not asked for again, and no store has it."""
+    given: list[str | None] = []
+    real = desks.prepare.prepare_tasks
+
+    async def wants_password(*arguments, reading, **more):  # type: ignore[no-untyped-def]
+        given.append(reading.password)
+        if reading.password != "open sesame":
+            raise AgentError(
+                "changes.read failed", "not allowed as root: sudo: a password is required"
+            )
+        return await real(*arguments, reading=reading, **more)
+
+    monkeypatch.setattr("backends.tuning.prepare.prepare_tasks", wants_password)
+    async with checklist(tree) as on:
+        await on.go_to("numa.balancing")
+        await on.pilot.press("f")
+        await until(on.pilot, lambda: isinstance(on.app.screen, AuthScreen))
+        assert "held in memory" in on.text
+        await on.pilot.press(*"guess", "enter")
+        await until(on.pilot, lambda: "Try 2" in on.text)
+        await on.pilot.press(*"open", "space", *"sesame", "enter")
+        await on.asked()
+        await on.pilot.press("escape")
+        await on.still()
+        await on.pilot.press("f")
+        await on.yes()
+        assert given == [None, "guess", "open sesame", "open sesame"]
+        assert "open sesame" not in repr(on.app.shell)
+        assert "open sesame" not in "".join(e.request for e in on.app.shell.journal)
+        await asyncio.sleep(0)

@@ -10,9 +10,9 @@ import pytest
 from backends.errors import ConfigError
 from screens.journal import JournalScreen
 from tests.ui.fakes import drawn, make_app, make_hub, ready, screen_text
-from tui.actions import ACTIONS, AREAS, FORBIDDEN_KEYS, markdown
+from tui.actions import ACTIONS, AREAS, FORBIDDEN_KEYS, Action, markdown
 from tui.cli import main
-from tui.keymap import keys_of, make_keymap
+from tui.keymap import keys_of, make_keymap, takes_over
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,12 +37,14 @@ def test_tmux_and_screen_keep_their_keys() -> None:
 
 def test_no_two_actions_of_a_screen_share_a_key() -> None:
     for area in AREAS:
-        seen: dict[str, str] = {}
+        seen: dict[str, Action] = {}
         for action in ACTIONS:
             if action.area in (area, "app", "host") and action.area not in ("dialog", "input"):
                 for key in keys_of(action, {}):
-                    assert key not in seen, (key, action.id, seen[key])
-                    seen[key] = action.id
+                    if key in seen and takes_over(action, seen[key]):
+                        continue
+                    assert key not in seen, (key, action.id, seen[key].id)
+                    seen[key] = action
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,161 @@
+"""One finding in full: what was read and where, what it should be, why, what it would take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from textual.widget import Widget
+
+from backends.tuning.catalogue import entries
+from backends.tuning.desk import Judged
+from backends.tuning.facts import Fact, Vantage
+from backends.tuning.findings import Finding
+from backends.tuning.report import step_text
+from screens.base import HubScreen
+from screens.gpu import Facts
+from screens.tuning_list import TOKENS, cost_of, glyph_of
+from tui.rows import Line, Row
+from tui.shell import Shell
+from tui.widgets.host_state import wrap
+
+LABEL = 12
+MAX_FACTS = 40
+
+
+class FindingScreen(HubScreen):
+    """See the module.
+
+    Args:
+        shell: The room.
+        judged: The run it is of.
+        finding: Which.
+    """
+
+    AREAS = ("nav",)
+    AUTO_FOCUS = "#facts"
+    ABOUT = (
+        "Everything about one finding: the facts it rests on with file, time and machine; what it "
+        "should be; running, configured and effective state of what persists; why it matters, with "
+        "its source; the fix in both forms and the way back. Esc goes back to the checklist."
+    )
+
+    def __init__(self, shell: Shell, judged: Judged, finding: Finding) -> None:
+        super().__init__(shell)
+        self.judged = judged
+        self.finding = finding
+        self.text = Facts(shell.look)
+
+    def crumbs(self) -> Sequence[str]:
+        """Tuning, and the check."""
+        return ("tuning", self.finding.check)
+
+    def compose_body(self) -> Sequence[Widget]:
+        """The text."""
+        return (self.text,)
+
+    def show_body(self, now_s: float) -> None:
+        """A finding does not change; a new run has new ones."""
+        self.text.show(self._rows)
+
+    def _rows(self, width: int) -> list[Row]:
+        finding = self.finding
+        token = TOKENS[finding.verdict]
+        glyph = glyph_of(finding.verdict, self.shell.look)
+        head = Line().add(f" {glyph} {finding.verdict.value} ", token).add(finding.title, "strong")
+        rows = [head.row(width), Line().row(width)]
+        for label, text, paint in self._parts():
+            rows += labelled(label, text, width, paint)
+        return rows
+
+    def _parts(self) -> Iterator[tuple[str, str, str]]:
+        """Label, text, token, in the order in which they are read."""
+        finding = self.finding
+        entry = entries().get(finding.rule)
+        machine = {"host": "the host", "guest": "the guest"}.get(finding.vantage, finding.vantage)
+        yield "read", finding.evidence, "text"
+        yield "where", f"seen from {machine}; check {finding.check}", "dim"
+        for fact in self._facts():
+            yield "", fact_text(fact), "dim"
+        if entry is not None:
+            yield "should be", entry.expects, "text"
+        if finding.columns is not None:
+            columns = finding.columns
+            yield "running", columns.running or "not read", "accent"
+            yield "configured", columns.configured or "not read", "accent"
+            yield "effective", columns.effective or "not read", "accent"
+        yield "why", finding.why, "text"
+        for source in finding.sources:
+            yield "source", source, "info"
+        yield from self._fix()
+        if finding.hint:
+            yield "to know more", finding.hint, "info"
+        if finding.waived:
+            yield "waived", finding.waived, "warning"
+        for one in self.judged.findings:
+            if one.instance and one.rule == finding.rule and one.check != finding.check:
+                yield (
+                    "each",
+                    f"{one.verdict.value} {one.check}: {one.evidence}",
+                    TOKENS[one.verdict],
+                )
+        for one in self.judged.findings:
+            if one.cause == finding.rule and not one.instance:
+                yield "explains", f"{one.check}: {one.evidence}", "text"
+
+    def _facts(self) -> list[Fact]:
+        """The facts whose values carry the verdict."""
+        wanted, vantage = set(self.finding.rests_on), Vantage(self.finding.vantage)
+        found = [
+            fact
+            for fact in self.judged.gathered.document.facts
+            if fact.key in wanted and fact.vantage is vantage
+        ]
+        return found[:MAX_FACTS]
+
+    def _fix(self) -> Iterator[tuple[str, str, str]]:
+        finding = self.finding
+        if finding.fix_text:
+            cost = cost_of(finding)
+            yield "fix", finding.fix_text + (f" [{cost}]" if cost else ""), "accent"
+        fix = finding.fix
+        if fix is None:
+            return
+        for label, steps in (("at once", fix.runtime), ("to last", fix.persistent)):
+            for step in steps[:8]:
+                yield label, step_text(step), "text"
+            if len(steps) > 8:
+                yield "", f"and {len(steps) - 8} more of the kind", "dim"
+        if fix.reboot:
+            yield "reboot", "the lasting form acts from the next boot on", "warning"
+        if fix.restarts:
+            yield "restart", fix.restarts, "warning"
+        yield "risk", fix.risk.value, "text"
+        yield "way back", fix.undo, "text"
+
+
+def fact_text(fact: Fact) -> str:
+    """A fact with its source and time."""
+    if fact.value is None:
+        value = f"absent ({fact.error or 'not read'})"
+    else:
+        value = "; ".join(fact.value) if isinstance(fact.value, list) else str(fact.value)
+    source = f" from {fact.source}" if fact.source and fact.source != fact.key else ""
+    return f"{fact.key} = {value[:160]}{source}" + (f" at {fact.time[:19]}" if fact.time else "")
+
+
+def labelled(label: str, text: str, width: int, token: str) -> list[Row]:
+    """A label and its text, wrapped; long words (paths, links) are broken, never cut."""
+    room = max(20, width - LABEL - 4)
+    rows = []
+    for index, piece in enumerate(broken(text, room)):
+        line = Line().add(" ").cell(label if not index else "", LABEL, "dim").add(" ")
+        rows.append(line.add(piece, token).row(width))
+    return rows
+
+
+def broken(text: str, room: int) -> list[str]:
+    """Pieces of at most `room` cells; words longer than that are broken."""
+    words = []
+    for word in text.split():
+        words += [word[at : at + room] for at in range(0, len(word), room)]
+    return wrap(" ".join(words), room)

@@ -1,0 +1,192 @@
+"""What the checklist does with a host: plan, ask, change, verify, take back, remove, measure."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from backends.errors import AgentError, UsageError
+from backends.link.base import SecretKind, SecretQuestion
+from backends.tuning.desk import Desk, newest
+from backends.tuning.machines import holders, needs_name
+from backends.tuning.snapshot import decode_snapshot
+from backends.tuning.steps import Plan
+from screens.auth import AuthScreen
+from screens.confirm import ConfirmScreen
+from screens.own_files import OwnFilesScreen
+
+if TYPE_CHECKING:
+    from screens.tuning import TuningScreen
+
+T = TypeVar("T")
+TRIES = 3
+"""How often a password is asked for."""
+
+
+class TuningWork:
+    """The work of one checklist; each piece of it runs in the screen's only worker."""
+
+    def __init__(self, screen: TuningScreen) -> None:
+        self._screen = screen
+
+    async def judge_as_root(self, desk: Desk) -> None:
+        """Judge with what only root may read; the password is asked for where sudo wants one."""
+        judged = await desk.judge()
+        for attempt in range(1, TRIES + 1):
+            if not any("password" in note for note in judged.gathered.notes):
+                break
+            if not await self._ask_password(desk, attempt):
+                break
+            judged = await desk.judge()
+        self._screen.take(desk, judged)
+
+    async def fix(self, desk: Desk, ids: Sequence[str]) -> None:
+        """Plan, show, and carry out after a yes."""
+        judged, form = self._screen.judged, self._screen.form
+        assert judged is not None
+        planned = await self._as_root(desk, lambda: desk.plan(judged, ids, form=form))
+        where = " and ".join(planned.hosts) or desk.machines.host.name
+        if await self._change(desk, planned, f"Change settings on {where} ({form.value})"):
+            self._screen.list.marked.clear()
+
+    async def own_files(self, desk: Desk) -> None:
+        """List what is ours, and remove what is chosen after a yes."""
+        screen = self._screen
+        found = await self._as_root(desk, desk.own_files)
+        chosen = await screen.app.push_screen_wait(
+            OwnFilesScreen(screen.shell.look, found, self._locked())
+        )
+        if chosen:
+            screen.say("planning")
+            planned = await desk.plan_removal(found, chosen)
+            where = " and ".join(planned.hosts) or desk.machines.host.name
+            await self._change(desk, planned, f"Remove settings of gpuroom's on {where}")
+
+    async def undo(self, desk: Desk) -> None:
+        """Take the newest change back after a yes."""
+        screen = self._screen
+        stored = newest(await desk.snapshots())
+        if stored is None:
+            screen.notify("there is no change to take back", markup=False)
+            return
+        snapshot = decode_snapshot(stored.body)
+        runs = [
+            f"put back {saved.path} on {snapshot.hosts[saved.vantage]}"
+            if saved.path
+            else f"run {' '.join(saved.undo)} on {snapshot.hosts[saved.vantage]}"
+            for saved in reversed(snapshot.saved)
+            if saved.path or saved.undo
+        ]
+        careful = needs_name(desk.machines)
+        name = desk.machines.host.name
+        yes = await screen.app.push_screen_wait(
+            ConfirmScreen(
+                screen.shell.look,
+                title=f"Take back the change of {stored.at_utc[:19]} on {name}",
+                text=careful or "Everything goes back to what it was, and is read again.",
+                runs=runs,
+                type_this=name if careful else "",
+            )
+        )
+        if not yes:
+            return
+        screen.say("taking back")
+        screen.results.begin(f"taken back on {name}")
+        screen.show_results(True)
+        results = await self._as_root(desk, lambda: desk.roll_back(stored, told=screen.results.put))
+        judged = await desk.judge()
+        screen.results.finish(results)
+        screen.take(desk, judged)
+
+    async def measure(self, desk: Desk) -> None:
+        """Measure after a yes where servers hold the GPUs; the findings use what was measured."""
+        screen = self._screen
+        assert screen.judged is not None
+        holding = holders(desk.machines.host)
+        if holding:
+            name = desk.machines.host.name
+            yes = await screen.app.push_screen_wait(
+                ConfirmScreen(
+                    screen.shell.look,
+                    title=f"Measure on {name} beside {len(holding)} processes",
+                    text="Its GPUs are busy for a minute: a server gets slower, and so do figures.",
+                    runs=[f"{one.pid} {one.command[:60]}" for one in holding[:8]],
+                    type_this=name,
+                )
+            )
+            if not yes:
+                return
+        screen.say("measuring")
+        screen.take(desk, await desk.measure(screen.judged, told=screen.say))
+
+    # -- the steps they share
+
+    async def _change(self, desk: Desk, planned: Plan, title: str) -> bool:
+        """Ask, keep the snapshot, carry out, verify; gives whether it was confirmed."""
+        screen = self._screen
+        name = planned.hosts[0] if planned.hosts else desk.machines.host.name
+        careful = needs_name(desk.machines)
+        locked = self._locked()
+        if not planned.changes:
+            locked = locked or "Nothing would change."
+        yes = await screen.app.push_screen_wait(
+            ConfirmScreen(
+                screen.shell.look,
+                title=title,
+                text=careful,
+                runs=planned.lines(),
+                type_this=name if careful else "",
+                locked=locked,
+            )
+        )
+        if not yes:
+            return False
+        screen.say("changing")
+        await desk.keep_snapshot(planned)
+        screen.results.begin(f"{planned.snapshot.snapshot_id} on {' and '.join(planned.hosts)}")
+        screen.show_results(True)
+        results, judged = await desk.apply(planned, screen.results.put)
+        screen.results.finish(results)
+        if judged is None:
+            screen.notify(
+                "the host could not be judged again: nothing is verified",
+                severity="warning",
+                markup=False,
+            )
+        else:
+            screen.take(desk, judged)
+        return True
+
+    def _locked(self) -> str:
+        shell = self._screen.shell
+        return f"{shell.current} is read-only: U unlocks it." if shell.host_read_only() else ""
+
+    async def _as_root(self, desk: Desk, work: Callable[[], Awaitable[T]]) -> T:
+        """Do it; where sudo wants a password, ask for it and do it again.
+
+        Raises:
+            AgentError: It was not given, or not accepted.
+        """
+        for attempt in range(1, TRIES + 1):
+            try:
+                return await work()
+            except AgentError as error:
+                wanted = "as root" in str(error) and "password" in str(error)
+                if not wanted or not await self._ask_password(desk, attempt):
+                    raise
+        raise UsageError("the password was not accepted")
+
+    async def _ask_password(self, desk: Desk, attempt: int) -> bool:
+        """Ask once, and hold it in memory till the room ends; gives whether there is one now."""
+        screen = self._screen
+        host = desk.machines.host.name
+        prompt = f"sudo on {host} wants your password. It is held in memory till the room ends."
+        question = SecretQuestion(host, SecretKind.PASSWORD, prompt, attempt=attempt)
+        given = await screen.app.push_screen_wait(AuthScreen(question))
+        screen.shell.secrets.forget_sudo(host)
+        if given is None:
+            return False
+        screen.shell.secrets.keep_sudo(host, given)
+        desk.reading = replace(desk.reading, password=given)
+        return True

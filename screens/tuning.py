@@ -176,7 +176,9 @@ class TuningScreen(FilteringScreen):
     def action_measure(self) -> None:
         """Measure under a short load, and judge with what was measured."""
         if self.judged is not None:
-            self.begin("measuring", self.work.measure)
+            finding = self.list.current()
+            check = finding.rule if finding is not None else ""
+            self.begin("measuring", lambda desk: self.work.measure(desk, check))
 
     def back(self) -> bool:
         """Esc leaves the results first, then the filter, then takes the marks away."""

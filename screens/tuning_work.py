@@ -10,6 +10,8 @@ from backends.errors import AgentError, UsageError
 from backends.link.base import SecretKind, SecretQuestion
 from backends.tuning.desk import Desk, newest
 from backends.tuning.machines import holders, needs_name
+from backends.tuning.measurements.desk import Wishes, measure_host
+from backends.tuning.measurements.parts import PARTS, settling
 from backends.tuning.snapshot import decode_snapshot
 from backends.tuning.steps import Plan
 from screens.auth import AuthScreen
@@ -99,26 +101,41 @@ class TuningWork:
         screen.results.finish(results)
         screen.take(desk, judged)
 
-    async def measure(self, desk: Desk) -> None:
-        """Measure after a yes where servers hold the GPUs; the findings use what was measured."""
-        screen = self._screen
-        assert screen.judged is not None
-        holding = holders(desk.machines.host)
-        if holding:
-            name = desk.machines.host.name
-            yes = await screen.app.push_screen_wait(
-                ConfirmScreen(
-                    screen.shell.look,
-                    title=f"Measure on {name} beside {len(holding)} processes",
-                    text="Its GPUs are busy for a minute: a server gets slower, and so do figures.",
-                    runs=[f"{one.pid} {one.command[:60]}" for one in holding[:8]],
-                    type_this=name,
-                )
+    async def measure(self, desk: Desk, check: str) -> None:
+        """Measure what settles the inconclusive, else the finding under the cursor.
+
+        Beside processes that hold the GPUs only after the host's name was typed.
+        """
+        screen, judged = self._screen, self._screen.judged
+        assert judged is not None
+        parts = settling(judged.findings) or tuple(p for p in PARTS if check in p.answers)
+        if not parts:
+            screen.notify("nothing is inconclusive that a measurement settles", markup=False)
+            return
+        name = desk.machines.host.name
+        holding = holders(desk.machines.host) if any(part.gpu for part in parts) else []
+        yes = await screen.app.push_screen_wait(
+            ConfirmScreen(
+                screen.shell.look,
+                title=f"Measure on {name}; nothing is changed",
+                text=f"{len(holding)} processes hold its GPUs: they get slower, and the figures "
+                "are of a busy host."
+                if holding
+                else "",
+                runs=[f"{part.name}: {part.what}" for part in parts]
+                + [f"holds a GPU: {one.pid} {one.command[:80]}" for one in holding[:8]],
+                type_this=name if holding else "",
             )
-            if not yes:
-                return
+        )
+        if not yes:
+            return
         screen.say("measuring")
-        screen.take(desk, await desk.measure(screen.judged, told=screen.say))
+        done = await measure_host(desk, judged, parts, Wishes(beside=bool(holding)), screen.say)
+        screen.take(desk, done.judged)
+        settled = [f"{f.check}: {f.verdict.value}" for f in done.settled(judged.findings)]
+        failed = [f"{part}: {why}" for part, why in done.measured.failed.items()]
+        words = "\n".join([*settled, *failed]) or "no finding has another verdict"
+        screen.notify(words, title="measured", timeout=15, markup=False)
 
     # -- the steps they share
 

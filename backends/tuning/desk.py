@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from backends.errors import RoomError
 from backends.storage.tuning_tables import StoredSnapshot, TuningHistory
 from backends.tuning import apply as applying
-from backends.tuning import measure as measuring
 from backends.tuning import prepare, rollback
 from backends.tuning.engine import Options, evaluate
-from backends.tuning.facts import Vantage
 from backends.tuning.findings import Finding
 from backends.tuning.gather import Gathered, Reading, gather
 from backends.tuning.machines import Machines
@@ -89,22 +87,6 @@ class Desk:
         return await prepare.prepare(
             self.machines, judged.gathered, chosen, form=form, reading=self.reading
         )
-
-    async def measure(
-        self, judged: Judged, *, told: Callable[[str], None] = lambda said: None
-    ) -> Judged:
-        """Measure under load, and judge the same facts together with what was measured.
-
-        Raises:
-            AgentError: There is nothing to measure with, or it failed.
-        """
-        vantage = Vantage.HOST if self.machines.hypervisor is None else Vantage.GUEST
-        measured = await measuring.measure(self.machines.host, vantage=vantage, told=told)
-        whole = measuring.joined(judged.gathered.document, measured)
-        findings = await asyncio.to_thread(evaluate, whole, self.options)
-        gathered = replace(judged.gathered, document=whole)
-        await _stored(lambda history: keep(history, gathered, findings))
-        return Judged(gathered, findings)
 
     async def own_files(self) -> OwnFiles:
         """What gpuroom made lasting on the host; see `backends.tuning.own_files`."""

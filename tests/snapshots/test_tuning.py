@@ -39,7 +39,7 @@ def judged() -> Judged:
             facts |= CASES[rule].bad
     facts |= CASES["cuda.init"].good
     whole = document(facts)
-    return Judged(Gathered(whole, {Vantage.HOST: "b"}, {}), evaluate(whole, Options()))
+    return Judged(Gathered(whole, {Vantage.HOST: "b"}, {}), evaluate(whole, Options(only_touched=True)))
 
 
 def finding(run: Judged, check: str) -> Finding:

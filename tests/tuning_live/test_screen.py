@@ -329,3 +329,16 @@ async def test_a_password_is_asked_once_and_kept_in_memory_alone(
         assert "open sesame" not in repr(on.app.shell)
         assert "open sesame" not in "".join(e.request for e in on.app.shell.journal)
         await asyncio.sleep(0)
+
+
+async def test_m_measures_what_the_finding_under_the_cursor_asks_for(tree: Tree) -> None:
+    async with checklist(tree) as on:
+        on.screen.list.choose("all")
+        await on.go_to("cpu.cstates")
+        await on.pilot.press("m")
+        await on.asked()
+        assert "wakeup: wake-up latency of a CPU" in on.text
+        await on.yes()
+        assert on.screen.judged is not None
+        facts = on.screen.judged.gathered.document.facts
+        assert any(fact.key.startswith("bench/wakeup") for fact in facts)

@@ -9,11 +9,14 @@ import pytest
 
 from backends.errors import AgentError, ReadOnlyError, RoomError
 from backends.tuning.desk import Desk
+from backends.tuning.engine import evaluate
+from backends.tuning.facts import FactsDocument
 from backends.tuning.findings import Verdict
 from backends.tuning.gather import Reading
 from backends.tuning.machines import Machines
 from backends.tuning.measurements.desk import Wishes, measure_host
 from backends.tuning.measurements.figures import rows
+from backends.tuning.measurements.joining import joined
 from backends.tuning.measurements.parts import chosen, settling
 from backends.tuning.measurements.run import measure
 from tests.agent.test_over_ssh import gone
@@ -187,3 +190,25 @@ async def test_the_load_ends_with_the_agent(at_host: Reach, gpus: FakeGpus) -> N
     with pytest.raises((RoomError, asyncio.CancelledError)):
         await asyncio.wait_for(work, 60)
     assert await gone(pid)
+
+
+async def test_errors_and_heat_are_counted_for_a_minute(
+    at_host: Reach, nvml: FakeGpus, tmp_path: Path
+) -> None:
+    tree = make_host(tmp_path / "root", gpus=0)
+    count = tree.put("/sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count", "40\n")
+    tree.put("/sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count", "2\n")
+    nvml.set(rises={str(count): "47\n"})
+    async with at_host() as session:
+        root = str(tree.folder)
+        done = await measure(session, chosen(["busy"]), python=nvml.python, busy_s=3.0, root=root)
+    facts = {fact.key: fact.value for fact in done.facts.facts}
+    assert done.failed == {}
+    assert facts["bench/busy/throttle/cpu0_core"] == 7
+    assert facts["bench/busy/throttle/cpu1_core"] == 0
+    assert facts[f"bench/load/{A}/replays_delta"] == 0
+    whole = joined(FactsDocument(), done.facts)
+    found = {f.check: f for f in evaluate(whole)}
+    assert found["cpu.thermal"].verdict is Verdict.WARN
+    assert "7 throttle events on 1 CPUs" in found["cpu.thermal"].evidence
+    assert not any("replays_per_minute" in fact.key for fact in whole.facts), "too short"

@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from typing import Any, Dict, List, Optional
 
@@ -41,10 +42,12 @@ TOOL_PLACES = (
     "/usr/local/nccl-tests/build", "/opt/nvbandwidth", "/usr/local/cuda/extras/demo_suite",
 )  # fmt: skip
 CUDA_PARTS = ("copies", "memory", "launch", "pairs")
+CPU_MODULES = (measure_words, measure_cpu)
 CUDA_MODULES = (measure_words, measure_driver, measure_cuda)
 TORCH_PARTS = ("matmul", "allreduce")
 CPU_PARTS = ("wakeup", "read")
-LOAD_PARTS = ("link",)
+LOAD_PARTS = ("link", "busy")
+LOADS_S = {"load_s": 12.0, "busy_s": 60.0}
 BANDWIDTH_TESTS = {
     "copies": ["host_to_device_memcpy_ce", "device_to_host_memcpy_ce"],
     "pairs": ["device_to_device_memcpy_write_ce"],
@@ -64,8 +67,9 @@ def run(params: Dict[str, Any], stream: Any) -> None:
 
     Args:
         params: `parts` (names), `python` (the one that has torch; looked for where it is missing),
-            `path` (of a model, to be read), `load_s` (of the part `link`), `limit_s`, `beside`
-            (also where processes hold GPUs), `root` (a folder in the place of `/`, for trials).
+            `path` (of a model, to be read), `load_s` (of the part `link`), `busy_s` (of `busy`),
+            `limit_s`, `beside` (also where processes hold GPUs), `root` (a folder in the place of
+            `/`, for trials).
         stream: Gets `{"key", "value"}`, `{"said"}`, `{"tool", "output"}` with what a tool of the
             host printed, `{"part", "status", "words"}` for each part that failed or could not be
             done, and at the end `{"status", "words"}`: 0, or 16 where GPUs are held.
@@ -91,9 +95,7 @@ class _Measurement:
     def everything(self) -> None:
         """Part after part; one that fails stops no other."""
         own = sys.executable or "python3"
-        self._program(
-            CPU_PARTS, own, (measure_words, measure_cpu), path=self._params.get("path") or ""
-        )
+        self._program(CPU_PARTS, own, CPU_MODULES, path=self._params.get("path") or "")
         self._load(own)
         self._program(CUDA_PARTS, self._params.get("python") or own, CUDA_MODULES)
         wanted = [test for part in self._parts for test in BANDWIDTH_TESTS.get(part, ())]
@@ -124,21 +126,21 @@ class _Measurement:
         parts = [name for name in names if name in self._parts]
         if not parts:
             return
-        text = json.dumps(dict(options, parts=parts, stub=measure_child.STUB))
-        argv = [str(python), "-c", measure_child.STUB, text]
-        status, words = measure_child.run(
-            argv, self._stream, self._until, self._line, measure_child.task_of(*modules), ORDER
-        )
+        options = dict(options, parts=parts, stub=measure_child.STUB)
+        status, words = self._child(str(python), options, modules, self._line)
         if status != 0:
             for part in parts:
                 self._failed(part, status, words)
 
-    def _load(self, python: str) -> None:
-        """Read GPUs and links beside a load on them."""
-        if not set(LOAD_PARTS) & set(self._parts):
+    def _load(self, own: str) -> None:
+        """Read GPUs, links and counters beside a load: of the GPUs, of the CPUs too if `busy`."""
+        parts = [part for part in LOAD_PARTS if part in self._parts]
+        if not parts:
             return
         watch = measure_load.Watch(str(self._params.get("root") or ""))
-        seconds = float(self._params.get("load_s") or 12.0) + measure_load.SETTLE_S
+        busy = "busy" in parts
+        name = "busy_s" if busy else "load_s"
+        seconds = float(self._params.get(name) or LOADS_S[name]) + measure_load.SETTLE_S
         watched = [0.0]
 
         def line(data: bytes) -> None:
@@ -149,20 +151,37 @@ class _Measurement:
             else:
                 self._line(data)
 
-        self._stream.send({"said": "load on every GPU for %.0f s" % seconds})
-        options = json.dumps({"load_s": seconds})
-        python = str(self._params.get("python") or python)
-        argv = [python, "-c", measure_child.STUB, options]
-        status, words = measure_child.run(
-            argv, self._stream, self._until, line, measure_child.task_of(*CUDA_MODULES), ORDER
-        )
+        words = "GPUs and CPUs" if busy else "GPUs"
+        self._stream.send({"said": "load on all %s for %.0f s" % (words, seconds)})
+        python = str(self._params.get("python") or own)
+        gpus = (python, {"load_s": seconds}, CUDA_MODULES)
+        if not busy:
+            status, said = self._child(*gpus, on_line=line)
+        else:
+            beside: List[Any] = []
+            thread = threading.Thread(
+                target=lambda: beside.append(self._child(*gpus, on_line=lambda data: None))
+            )
+            thread.start()
+            status, said = self._child(own, {"burn_s": seconds}, CPU_MODULES, on_line=line)
+            thread.join()
+            if beside and beside[0][0] != 0:
+                self._failed("busy", *beside[0])
         watch.end()
         if status != 0:
-            self._failed("link", status, words)
+            self._failed(parts[0], status, said)
         elif watched[0] < 1.0:
-            self._failed("link", 1, "the load was too short to read beside it")
+            self._failed(parts[0], 1, "the load was too short to read beside it")
         else:
             watch.tell(lambda key, value: self._fact(key, value), watched[0])
+            for counter, rise in sorted(watch.risen.items() if busy else ()):
+                self._fact("busy/throttle/" + counter, rise)
+
+    def _child(self, python: str, options: Dict[str, Any], modules: Any, on_line: Any) -> Any:
+        """A program of ours to its end; its status and words."""
+        argv = [python, "-c", measure_child.STUB, json.dumps(options)]
+        task = measure_child.task_of(*modules)
+        return measure_child.run(argv, self._stream, self._until, on_line, task, ORDER)
 
     def _tool(self, name: str, arguments: List[str], runs: int = 1) -> bool:
         """Run a tool of the host, and hand over what it printed; gives whether it did its work."""

@@ -102,10 +102,36 @@ def storage(path: str) -> None:
     measure_words.fact("read/file", name)
 
 
+def burn(seconds: float) -> None:
+    """Work on every CPU that we may use, for so long; each process ends with us."""
+    own = os.getpid()
+    until = time.monotonic() + seconds
+    children = []
+    for cpu in sorted(os.sched_getaffinity(0)):
+        child = os.fork()
+        if child == 0:
+            try:
+                os.sched_setaffinity(0, {cpu})
+                os.nice(10)
+                while time.monotonic() < until and os.getppid() == own:
+                    for _ in range(100_000):
+                        pass
+            finally:
+                os._exit(0)
+        children.append(child)
+    measure_words.out(load="began")
+    time.sleep(max(0.0, until - time.monotonic() - 0.3))
+    measure_words.out(load="ends")
+    for child in children:
+        os.waitpid(child, 0)
+
+
 def main(options: Dict[str, Any]) -> int:
     """Everything that was asked for."""
     measure_words.leave_with_stdin()
     parts = list(options.get("parts") or ())
+    if options.get("burn_s"):
+        burn(float(options["burn_s"]))
     if "wakeup" in parts:
         measure_words.out(said="wake-up latency of a CPU")
         wake_ups(int(options.get("wake_ups") or WAKE_UPS))

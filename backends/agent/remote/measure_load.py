@@ -24,6 +24,7 @@ WANTED = (
     "mem_temp_c", "replays",
 )  # fmt: skip
 PCI = "/sys/bus/pci/devices"
+CPUS = "/sys/devices/system/cpu"
 RATES = {"current_link_speed": "speed_gts", "current_link_width": "width"}
 BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
@@ -31,7 +32,11 @@ Say = Callable[[str, Any], None]
 
 
 class Watch:
-    """Reads GPUs and links until it is told to stop, and says what it saw."""
+    """Reads GPUs and links until it is told to stop, and says what it saw.
+
+    Attributes:
+        risen: By how much each counter of the CPUs has risen, by `cpuN_KIND`.
+    """
 
     def __init__(self, root: str = "") -> None:
         self._root = root.rstrip("/")
@@ -40,11 +45,13 @@ class Watch:
         self._seen: Dict[Tuple[str, str], List[Any]] = {}
         self._threads: List[threading.Thread] = []
         self._began = 0.0
-        self._addresses: List[str] = []
+        self._counts: Dict[str, int] = {}
+        self.risen: Dict[str, int] = {}
 
     def begin(self) -> None:
         """Start reading; the load is running by now."""
         self._began = time.monotonic()
+        self._counts = self._counters()
         gpus = self._gpus()
         for handle, address in gpus:
             self._start(self._watch_gpu, handle, address)
@@ -52,7 +59,11 @@ class Watch:
 
     def end(self) -> float:
         """Stop reading; gives for how many seconds it was read after things had settled."""
+        if self._stop.is_set():
+            return 0.0
         self._stop.set()
+        after = self._counters()
+        self.risen = {name: after[name] - n for name, n in self._counts.items() if name in after}
         for thread in self._threads:
             thread.join(2.0)
         return max(0.0, time.monotonic() - self._began - SETTLE_S) if self._began else 0.0
@@ -80,6 +91,17 @@ class Watch:
                 changes = sum(rates[n] != rates[n - 1] for n in range(1, len(rates)))
                 say("load/%s/link_changes" % address, changes)
             say("load/%s/seconds" % address, round(seconds, 1))
+
+    def _counters(self) -> Dict[str, int]:
+        """How often each CPU was throttled by its temperature, since boot."""
+        found = {}
+        for cpu in _listed(self._root + CPUS):
+            place = "%s%s/%s/thermal_throttle" % (self._root, CPUS, cpu)
+            for kind in ("core", "package"):
+                text = _text("%s/%s_throttle_count" % (place, kind)) if cpu[3:].isdigit() else ""
+                if text.isdigit():
+                    found["%s_%s" % (cpu, kind)] = int(text)
+        return found
 
     def _start(self, work: Callable[..., None], *arguments: Any) -> None:
         thread = threading.Thread(target=work, args=arguments, daemon=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,8 @@ _LOADED: Final = frozenset(
         "mem_temp_c",
     }
 )  # fmt: skip
+MINUTE_S: Final = 50.0
+"""Errors are counted for a minute; a shorter load says nothing about them."""
 _LINK: Final = frozenset({"speed_gts", "width"})
 
 
@@ -34,6 +37,8 @@ def joined(facts: FactsDocument, measured: FactsDocument) -> FactsDocument:
 def _under_load(measured: FactsDocument) -> Iterator[Fact]:
     by_key = {fact.key: fact for fact in measured.facts}
     for fact in measured.facts:
+        if throttle := re.fullmatch(r"bench/busy/throttle/(\w+)", fact.key):
+            yield msgspec.structs.replace(fact, key=f"cpu/throttle_delta/{throttle[1]}")
         match = re.fullmatch(r"bench/load/([^/]+)/(\w+)", fact.key)
         if match is None or fact.value is None:
             continue
@@ -45,6 +50,13 @@ def _under_load(measured: FactsDocument) -> Iterator[Fact]:
             )
         elif name in _LINK:
             yield msgspec.structs.replace(fact, key=f"pci/{id_}/{name}", source="read under load")
+        elif name == "replays_delta":
+            seconds = by_key.get(f"bench/load/{id_}/seconds")
+            if seconds is not None and _number(seconds) >= MINUTE_S:
+                minutes = _number(seconds) / 60
+                delta = math.ceil(_number(fact) / minutes)
+                key = f"gpu/{id_}/replays_per_minute"
+                yield msgspec.structs.replace(fact, key=key, value=delta)
         elif name == "link_changes":
             seconds = by_key.get(f"bench/load/{id_}/seconds")
             if seconds is not None:
@@ -52,6 +64,10 @@ def _under_load(measured: FactsDocument) -> Iterator[Fact]:
                 yield msgspec.structs.replace(fact, key=at + "changes")
                 yield msgspec.structs.replace(seconds, key=at + "seconds")
                 yield msgspec.structs.replace(fact, key=at + "under_load", value=True)
+
+
+def _number(fact: Fact) -> float:
+    return float(fact.value) if isinstance(fact.value, int | float) else 0.0
 
 
 def _derived(measured: FactsDocument) -> Iterator[Fact]:

@@ -12,6 +12,9 @@ from backends.tuning.findings import Finding, Verdict
 LOAD_S: Final = 12.0
 """Of the load beside which links and clocks are read: `pcie.link_flap` wants ten seconds."""
 
+BUSY_S: Final = 60.0
+"""Of the load beside which errors and throttling are counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -39,6 +42,12 @@ PARTS: Final[tuple[Part, ...]] = (
         "link",
         "links, clocks and limits under a short load",
         ("pcie.link_gen", "pcie.link_width", "pcie.link_flap", "gpu.clocks", "gpu.throttle"),
+    ),
+    Part(
+        "busy",
+        "link errors and heat under a minute of load on GPUs and CPUs",
+        ("pcie.replay", "cpu.thermal"),
+        slow=True,
     ),
     Part("copies", "copies between host and GPU, near and far", ("bench.h2d",)),
     Part("memory", "bandwidth of the GPU's memory", ("bench.membw",)),

@@ -16,7 +16,7 @@ from backends.errors import AgentError, ReadOnlyError
 from backends.session import HostSession
 from backends.text import clean
 from backends.tuning.facts import Fact, FactsDocument, Value, Vantage, clean_fact
-from backends.tuning.measurements.parts import LOAD_S, Part
+from backends.tuning.measurements.parts import BUSY_S, LOAD_S, Part
 from backends.tuning.readers import nccl_tests, nvbandwidth
 from backends.tuning.readers.excerpt import Excerpt, split
 
@@ -63,6 +63,7 @@ async def measure(
     root: str = "",
     beside: bool = False,
     load_s: float = LOAD_S,
+    busy_s: float = BUSY_S,
     limit_s: float = LIMIT_S,
     told: Callable[[str], None] = lambda said: None,
 ) -> Measured:
@@ -77,6 +78,7 @@ async def measure(
         root: A folder that stands for `/` on the host; for trials.
         beside: Also where processes hold the GPUs: it was confirmed.
         load_s: How long the load of the part `link` lasts.
+        busy_s: How long that of the part `busy` lasts.
         limit_s: What takes longer is ended.
         told: Is called with what it is at.
 
@@ -92,6 +94,7 @@ async def measure(
         "root": root,
         "beside": beside,
         "load_s": load_s,
+        "busy_s": busy_s,
         "limit_s": limit_s,
     }
     stream = session.stream(

@@ -10,7 +10,7 @@ from backends.tuning.catalogue import entries
 from backends.tuning.desk import Judged
 from backends.tuning.facts import Fact, Vantage
 from backends.tuning.findings import Finding
-from backends.tuning.report import step_text
+from backends.tuning.report import step_text, trial_text
 from screens.base import HubScreen
 from screens.gpu import Facts
 from screens.tuning_list import TOKENS, cost_of, glyph_of
@@ -114,7 +114,9 @@ class FindingScreen(HubScreen):
 
     def _fix(self) -> Iterator[tuple[str, str, str]]:
         finding = self.finding
-        if finding.fix_text:
+        if finding.trial:
+            yield "experiment", trial_text(finding), "accent"
+        elif finding.fix_text:
             cost = cost_of(finding)
             yield "fix", finding.fix_text + (f" [{cost}]" if cost else ""), "accent"
         fix = finding.fix

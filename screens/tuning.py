@@ -17,6 +17,7 @@ from backends.tuning.desk import Desk, Judged
 from backends.tuning.findings import Finding
 from backends.tuning.gather import Reading
 from backends.tuning.machines import Machines
+from backends.tuning.report import trial_text
 from backends.tuning.steps import Form
 from screens.detail import Detail
 from screens.filtering import FilteringScreen
@@ -291,7 +292,9 @@ def paragraphs(finding: Finding) -> list[Sequence[Span]]:
         Line().add(finding.title, "strong").add(f"  ({finding.vantage})", "dim").spans,
         Line().add(finding.evidence).spans,
     ]
-    if finding.fix_text:
+    if finding.trial:
+        lines.append(Line().add(trial_text(finding), "accent").spans)
+    elif finding.fix_text:
         cost = cost_of(finding)
         lines.append(
             Line().add(f"fix: {finding.fix_text}" + (f" [{cost}]" if cost else ""), "accent").spans

@@ -118,6 +118,15 @@ class Finding:
     touched: bool = True
     waived: str = ""
 
+    @property
+    def trial(self) -> str:
+        """What may be tried with a measurement before and after; empty where nothing acts at once.
+
+        Such a fix is no remedy: nothing bears it out but what this host shows (`experiment`).
+        """
+        can = self.experiment and self.fix is not None and self.fix.runtime and not self.fix.manual
+        return self.fix.summary if can and self.fix is not None else ""
+
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict that a set of instances amounts to; N/A for none."""

@@ -86,6 +86,8 @@ def as_dict(finding: Finding) -> Json:
         result["cause"] = finding.cause
     if finding.experiment:
         result["experiment"] = True
+        if finding.trial:
+            result["trial"] = finding.trial
     if finding.waived:
         result["waived"] = finding.waived
     if finding.columns:
@@ -157,15 +159,24 @@ def to_text(findings: Sequence[Finding], *, every: bool = False) -> str:
         lines.append(f"{finding.verdict.value:<12}  {finding.check}{note}: {finding.evidence}")
         if finding.cause:
             lines.append(f"{'':<14}because of {finding.cause}")
-        if finding.fix_text and finding.verdict not in quiet:
+        if finding.trial:
+            lines.append(f"{'':<14}{trial_text(finding)}")
+        elif finding.fix_text and finding.verdict not in quiet:
             lines.append(f"{'':<14}fix: {finding.fix_text}")
         if finding.hint:
             lines.append(f"{'':<14}{finding.hint}")
         symptoms = [f.check for f in findings if f.cause == finding.rule and "[" not in f.check]
         if symptoms and "[" not in finding.check:
             lines.append(f"{'':<14}explains: {', '.join(symptoms)}")
+    tried = {f.rule: f for f in findings if f.trial and f.verdict is Verdict.PASS and not every}
+    lines += [f"{'':<14}{trial_text(finding)}" for finding in tried.values()]
     lines.append(summary(findings))
     return "\n".join(lines) + "\n"
+
+
+def trial_text(finding: Finding) -> str:
+    """What may be tried, and how."""
+    return f"to be tried: {finding.trial} (`experiment {finding.rule}`)"
 
 
 def summary(findings: Iterable[Finding]) -> str:

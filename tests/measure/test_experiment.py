@@ -15,6 +15,7 @@ from backends.tuning.measurements import experiment, history
 from backends.tuning.measurements.desk import Wishes
 from backends.tuning.measurements.parts import chosen, suited
 from backends.tuning.measurements.verdict import Word
+from backends.tuning.report import to_text
 from tests.measure.conftest import FakeGpus, Reach
 from tests.tuning_live.tree import Tree, make_host
 
@@ -159,3 +160,26 @@ def test_each_kind_of_check_has_what_shows_it() -> None:
     assert [part.name for part in suited("pcie.mrrs")] == ["copies", "pairs"]
     assert [part.name for part in suited("fs.readahead")] == ["read"]
     assert suited("site.own")
+
+
+async def test_a_belief_about_requests_of_gpus_is_tried(
+    at_host: Reach, gpus: FakeGpus, tmp_path: Path
+) -> None:
+    tree = make_host(tmp_path / "mrrs", gpus=1)
+    now = tree.put("/mrrs", "512")
+    # CAP_EXP+8.w=5000:7000 sets 4096, 2000:7000 takes it back to 512.
+    script = f'case "$3" in *=5000:*) echo 4096 >{now};; *) echo 512 >{now};; esac'
+    tree.program("setpci", script)
+    gpus.set(copy_by=str(now), copy_gb_s={"512": 53.0, "4096": 53.05})
+    async with at_host() as session:
+        desk = Desk(Machines(session), reading=Reading(root=str(tree.folder)))
+        judged = await desk.judge(60)
+        finding = next(f for f in judged.findings if f.rule == "pcie.mrrs" and f.trial)
+        assert finding.verdict.value == "PASS", "a belief is no failure"
+        assert "to be tried" in to_text(judged.findings)
+        trial = await experiment.prepare(desk, judged, "pcie.mrrs", COPIES)
+        done = await experiment.carry_out(desk, trial, wishes=Wishes(python=gpus.python))
+    assert done.sound, done.note
+    assert done.summary == "no measurable change"
+    assert set(done.applied.values()) == {"applied"}
+    assert now.read_text().strip() == "512"

@@ -10,6 +10,7 @@ import msgspec
 
 from backends.tuning.facts import Fact, FactsDocument
 from backends.tuning.findings import Finding
+from backends.tuning.report import by_worth
 
 VOLATILE: Final = (
     "power_w",
@@ -26,17 +27,27 @@ VOLATILE: Final = (
     "usage",
     "rejected",
     "reasons",
+    "free_bytes",
+    "free_inodes",
 )
 """Last parts of keys whose values differ from one second to the next, or by nature."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that is not the same on both sides; None where it is absent."""
+    """One thing that is not the same on both sides; None where it is absent.
+
+    Attributes:
+        a_evidence: Of a finding: what was read there.
+        title: Of a finding: what it is about.
+    """
 
     what: str
     a: str | None
     b: str | None
+    a_evidence: str = ""
+    b_evidence: str = ""
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +66,15 @@ class Comparison:
         """Both lists as JSON."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
-    def to_text(self) -> str:
-        """Both lists for people."""
-        lines = ["findings:"] if self.findings else ["no finding differs"]
-        lines += [f"  {c.what}: {c.a or '-'} | {c.b or '-'}" for c in self.findings]
+    def to_text(self, a: str = "A", b: str = "B") -> str:
+        """Both lists for people, worst first, under the names of the two sides."""
+        lines = [f"{a} | {b}", ""]
+        lines += ["findings:"] if self.findings else ["no finding differs"]
+        for change in self.findings:
+            lines.append(f"  {change.what}: {change.a or '-'} | {change.b or '-'}  {change.title}")
+            if change.a_evidence != change.b_evidence:
+                lines.append(f"    {_short(change.a_evidence or None, 100)}")
+                lines.append(f"    {_short(change.b_evidence or None, 100)}")
         if self.facts:
             lines.append("facts:")
             lines += [f"  {c.what}: {_short(c.a)} | {_short(c.b)}" for c in self.facts[:200]]
@@ -67,10 +83,10 @@ class Comparison:
         return "\n".join(lines) + "\n"
 
 
-def _short(value: str | None) -> str:
+def _short(value: str | None, most: int = 60) -> str:
     if value is None:
         return "-"
-    return value if len(value) <= 60 else value[:59] + "\u2026"
+    return value if len(value) <= most else value[: most - 1] + "\u2026"
 
 
 def compare(
@@ -80,13 +96,23 @@ def compare(
     found_b: Sequence[Finding],
 ) -> Comparison:
     """What differs between two hosts: verdicts by check, values by key."""
-    a = {f.check: f.verdict.value for f in found_a}
-    b = {f.check: f.verdict.value for f in found_b}
-    findings = [
-        Change(check, a.get(check), b.get(check))
-        for check in dict.fromkeys([*a, *b])
-        if a.get(check) != b.get(check)
-    ]
+    a = {f.check: f for f in found_a}
+    b = {f.check: f for f in found_b}
+    findings = []
+    for finding in by_worth([*found_a, *found_b]):
+        one, other = a.pop(finding.check, None), b.pop(finding.check, None)
+        was, is_ = (None if f is None else f.verdict for f in (one, other))
+        if was is not is_:
+            findings.append(
+                Change(
+                    finding.check,
+                    None if was is None else was.value,
+                    None if is_ is None else is_.value,
+                    "" if one is None else one.evidence,
+                    "" if other is None else other.evidence,
+                    finding.title,
+                )
+            )
     left, right = _values(first), _values(second)
     facts = [
         Change(key, left.get(key), right.get(key))
@@ -107,4 +133,5 @@ def _values(document: FactsDocument) -> dict[str, str]:
 def _value(fact: Fact) -> str:
     if fact.value is None:
         return f"({fact.error or 'absent'})"
-    return "; ".join(fact.value) if isinstance(fact.value, list) else str(fact.value)
+    value = "; ".join(fact.value) if isinstance(fact.value, list) else str(fact.value)
+    return value.strip().replace("\n", "; ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -23,6 +24,7 @@ EXIT_WARN: Final = 10
 EXIT_FAIL: Final = 20
 EXIT_CRITICAL: Final = 30
 
+WRONG: Final = (Verdict.FAIL, Verdict.WARN)
 Json = Mapping[str, object]
 
 
@@ -188,22 +190,19 @@ def summary(findings: Iterable[Finding]) -> str:
 
 def to_markdown(findings: Sequence[Finding], title: str = "Tuning") -> str:
     """A document for colleagues: what is wrong first, then all by group."""
-    lines = [f"# {_md(title)}", "", summary(findings), ""]
+    lines = [f"# {escaped(title)}", "", summary(findings), ""]
     wrong = [
-        f
-        for f in by_worth(findings)
-        if f.verdict in (Verdict.FAIL, Verdict.WARN) and not f.cause and "[" not in f.check
+        f for f in by_worth(findings) if f.verdict in WRONG and not f.cause and "[" not in f.check
     ]
     if wrong:
         lines += ["## What to do, by worth", ""]
         for finding in wrong:
-            waived = f" *(waived: {_md(finding.waived)})*" if finding.waived else ""
-            lines.append(
-                f"- **{finding.verdict.value}** `{finding.check}`: {_md(finding.evidence)}{waived}"
-            )
-            lines.append(f"  - why: {_md(finding.why)}")
+            waived = f" *(waived: {escaped(finding.waived)})*" if finding.waived else ""
+            evidence = escaped(finding.evidence) + waived
+            lines.append(f"- **{finding.verdict.value}** `{finding.check}`: {evidence}")
+            lines.append(f"  - why: {escaped(finding.why)}")
             if finding.fix_text:
-                lines.append(f"  - fix: {_md(finding.fix_text)}")
+                lines.append(f"  - fix: {escaped(finding.fix_text)}")
             symptoms = [f.check for f in findings if f.cause == finding.rule]
             if symptoms:
                 lines.append(f"  - explains: {', '.join(f'`{s}`' for s in symptoms)}")
@@ -213,12 +212,13 @@ def to_markdown(findings: Sequence[Finding], title: str = "Tuning") -> str:
         rows = [f for f in findings if f.group == group]
         if rows:
             lines += [f"## {heading}", "", "| check | verdict | evidence |", "| --- | --- | --- |"]
-            lines += [f"| `{f.check}` | {f.verdict.value} | {_md(f.evidence)} |" for f in rows]
+            lines += [f"| `{f.check}` | {f.verdict.value} | {escaped(f.evidence)} |" for f in rows]
             lines.append("")
     return "\n".join(lines)
 
 
-def _md(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text that Markdown shows as it is."""
     for char in "\\`*_[]<>|#":
         text = text.replace(char, "\\" + char)
     return text.replace("\n", " ")
@@ -232,30 +232,29 @@ def to_sarif(findings: Sequence[Finding], host: str = "") -> bytes:
     rules: dict[str, object] = {}
     results = []
     for finding in findings:
-        rules.setdefault(
-            finding.rule,
-            {
-                "id": finding.rule,
-                "shortDescription": {"text": finding.title},
-                "fullDescription": {"text": finding.why or finding.title},
-                "helpUri": finding.sources[0] if finding.sources else "https://docs.kernel.org/",
-            },
-        )
+        rules.setdefault(finding.rule, _sarif_rule(finding))
+        text = f"{finding.check}: {finding.evidence}"
+        if finding.fix_text and finding.verdict in WRONG:
+            text += f". Fix: {finding.fix_text}"
         result: dict[str, object] = {
             "ruleId": finding.rule,
+            "ruleIndex": list(rules).index(finding.rule),
             "level": _LEVELS.get(finding.verdict, "none"),
             "kind": _kind(finding.verdict),
-            "message": {"text": f"{finding.check}: {finding.evidence}"},
+            "message": {"text": text},
             "locations": [
                 {
                     "logicalLocations": [
                         {
                             "name": host or finding.vantage,
                             "fullyQualifiedName": f"{host or 'host'}/{finding.check}",
+                            "kind": "resource",
                         }
                     ]
                 }
             ],
+            "partialFingerprints": {"check/v1": f"{host or 'host'}/{finding.check}"},
+            "properties": {"severity": finding.severity.value, "vantage": finding.vantage},
         }
         if finding.waived:
             result["suppressions"] = [{"kind": "external", "justification": finding.waived}]
@@ -266,11 +265,27 @@ def to_sarif(findings: Sequence[Finding], host: str = "") -> bytes:
         "runs": [
             {
                 "tool": {"driver": {"name": "gpuroom", "rules": list(rules.values())}},
+                "columnKind": "utf16CodeUnits",
                 "results": results,
             }
         ],
     }
     return msgspec.json.format(msgspec.json.encode(log), indent=2) + b"\n"
+
+
+def _sarif_rule(finding: Finding) -> Json:
+    rule: dict[str, object] = {
+        "id": finding.rule,
+        "name": "".join(part.title() for part in re.split(r"[._]", finding.rule)),
+        "shortDescription": {"text": finding.title},
+        "fullDescription": {"text": finding.why or finding.title},
+        "properties": {"tags": [finding.group, finding.severity.value]},
+    }
+    if finding.fix_text:
+        rule["help"] = {"text": finding.fix_text}
+    if finding.sources and finding.sources[0].startswith("http"):
+        rule["helpUri"] = finding.sources[0]
+    return rule
 
 
 def _kind(verdict: Verdict) -> str:

@@ -51,7 +51,7 @@ def test_from_judging_to_taking_back(tmp_path: Path, capsys: pytest.CaptureFixtu
     _, text, _ = say("tuning", "local", "history", "--json")
     (snapshot,) = json.loads(text)["snapshots"]
     assert snapshot["results"] == {"numa.balancing": "applied"}
-    assert "numa.balancing: applied" in say("tuning", "local", "report", *root)[1]
+    assert "| `numa.balancing` | applied |" in say("tuning", "local", "report", *root)[1]
 
     tree.boot(BOOT_B)
     _, _, error = say("tuning", "local", *root)

@@ -116,8 +116,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     audit.add_argument("--json", action="store_true", help="print a JSON list of hosts")
     add_reading(audit)
     diff = commands.add_parser("diff", help="what differs between two hosts, or two times")
-    diff.add_argument("a", metavar="A", help="facts.json, or printed output")
+    diff.add_argument(
+        "a",
+        metavar="A",
+        help="a file (facts.json, printed output), a host as it is now, or a run of its history: "
+        "HOST@NUMBER, HOST@last, HOST@-1",
+    )
     diff.add_argument("b", metavar="B")
+    add_reading(diff)
     _judging(diff)
     diff.add_argument("--json", action="store_true", help="print JSON")
     reboot = commands.add_parser("reboot", help="what a reboot will change, before it happens")
@@ -214,14 +220,35 @@ def show(arguments: argparse.Namespace, findings: list[Finding], document: Facts
 
 def _diff(arguments: argparse.Namespace) -> int:
     options = _options(arguments)
-    first, second = (load_files([name]) for name in (arguments.a, arguments.b))
+    first, second = _sides(arguments)
     found: tuple[list[Finding], list[Finding]] = (
         evaluate(first, options),
         evaluate(second, options),
     )
     result = compare(first, second, *found)
-    _write(result.to_json() if arguments.json else result.to_text().encode())
+    text = result.to_text(arguments.a, arguments.b)
+    _write(result.to_json() if arguments.json else text.encode())
     return 1 if result.differs else 0
+
+
+def _sides(arguments: argparse.Namespace) -> tuple[FactsDocument, FactsDocument]:
+    """What is compared; hosts that are to be read now are read at the same time."""
+    from backends.tuning.sides import is_stored, stored
+
+    found: dict[str, FactsDocument] = {}
+    live: list[str] = []
+    for name in (arguments.a, arguments.b):
+        if name == "-" or Path(name).is_file():
+            found[name] = load_files([name])
+        elif is_stored(name):
+            found[name] = stored(name).document
+        else:
+            live.append(name)
+    if live:
+        from tui.cli.tuning_live import gather_hosts
+
+        found |= gather_hosts(arguments, live)
+    return found[arguments.a], found[arguments.b]
 
 
 def _reboot(arguments: argparse.Namespace) -> int:

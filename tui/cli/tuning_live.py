@@ -8,6 +8,7 @@ import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 
 from backends import config as configuration
 from backends.config import Config, HostConfig
@@ -18,11 +19,13 @@ from backends.storage.measurement_tables import MeasurementHistory
 from backends.storage.tuning_tables import StoredSnapshot, TuningHistory
 from backends.tuning import report
 from backends.tuning.engine import Options, evaluate
-from backends.tuning.findings import Finding
+from backends.tuning.facts import FactsDocument, Vantage
+from backends.tuning.findings import WORST_FIRST, Finding
 from backends.tuning.gather import Gathered, gather
 from backends.tuning.measurements.experiment import decode as decode_experiment
+from backends.tuning.report_document import About, Made, document
 from backends.tuning.runs import fell_back, keep
-from backends.tuning.snapshot import decode_results
+from backends.tuning.snapshot import decode_results, decode_snapshot
 from tui.cli.prompts import terminal_prompter
 from tui.cli.reading import reading_of
 
@@ -54,6 +57,23 @@ async def gather_host(config: Config, arguments: argparse.Namespace) -> Gathered
     reading = reading_of(arguments)
     async with opened(config, arguments.host) as (session, below):
         return await gather(session, hypervisor=below, reading=reading, timeout_s=arguments.timeout)
+
+
+def gather_hosts(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, FactsDocument]:
+    """The facts of several hosts as they are now, read at the same time."""
+    config, reading = configuration.load(arguments.config), reading_of(arguments)
+
+    async def one(name: str) -> FactsDocument:
+        async with opened(config, name) as (session, below):
+            found = await gather(
+                session, hypervisor=below, reading=reading, timeout_s=arguments.timeout
+            )
+        return found.document
+
+    async def every() -> list[FactsDocument]:
+        return await asyncio.gather(*(one(name) for name in names))
+
+    return dict(zip(names, asyncio.run(every()), strict=True))
 
 
 def run(arguments: argparse.Namespace, options: Options) -> int:
@@ -154,7 +174,7 @@ def _counts(verdicts: str) -> dict[str, int]:
     for check, word in json.loads(verdicts).items():
         if "[" not in check:
             counts[word] = counts.get(word, 0) + 1
-    return counts
+    return {v.value: counts[v.value] for v in WORST_FIRST if v.value in counts}
 
 
 def _snapshot_row(one: StoredSnapshot) -> dict[str, object]:
@@ -169,19 +189,40 @@ def _snapshot_row(one: StoredSnapshot) -> dict[str, object]:
 
 
 def _report(config: Config, arguments: argparse.Namespace, options: Options) -> int:
+    """The document for colleagues: what remains, what was changed, what was seen."""
     gathered = asyncio.run(gather_host(config, arguments))
     findings = evaluate(gathered.document, options)
     _remember(gathered, findings)
-    print(report.to_markdown(findings, arguments.host).rstrip())
     with contextlib.closing(TuningHistory.at_home()) as history:
         snapshots = history.snapshots(arguments.host)
-    print("\n## What was changed\n")
-    if not snapshots:
-        print("Nothing, as far as this history knows.")
-    for one in snapshots:
-        back = ", taken back" if one.rolled_back_utc else ""
-        print(f"- {one.at_utc} by {one.operator} (snapshot {one.snapshot_id}{back})")
-        for result in decode_results(one.results):
-            detail = f": {result.detail}" if result.detail else ""
-            print(f"  - {result.check}: {result.outcome.value}{detail}")
+    changes = [
+        Made(
+            one.at_utc, decode_snapshot(one.body), decode_results(one.results), one.rolled_back_utc
+        )
+        for one in snapshots
+        if one.results
+    ]
+    facts = gathered.document.facts
+    have = sum(fact.value is not None for fact in facts)
+    host, below = machines(config, arguments.host)
+    names = {Vantage.HOST: host.name}
+    if below is not None:
+        names = {Vantage.GUEST: host.name, Vantage.HOST: below.name}
+    about = About(
+        arguments.host,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        gathered.boot_ids,
+        names,
+        (have, len(facts) - have),
+    )
+    if arguments.json:
+        rows = {
+            "host": about.host,
+            "at": about.at_utc,
+            "findings": [report.as_dict(finding) for finding in findings],
+            "changes": [_snapshot_row(one) for one in snapshots],
+        }
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+    else:
+        print(document(about, findings, changes), end="")
     return report.exit_code(findings)

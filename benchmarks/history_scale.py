@@ -5,6 +5,8 @@ Run it as a script: `python benchmarks/history_scale.py`. Figures are medians of
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import statistics
 import sys
@@ -24,7 +26,9 @@ from backends.storage.bench_tables import BENCH_TABLES
 from backends.storage.database import Database
 from backends.storage.history import Filter, History
 from backends.storage.samples import SampleWriter, read_lines
+from screens.history import HistoryScreen
 from tests.bench_data.runs import run
+from tests.ui.fakes import make_app, make_hub, ready
 
 RUNS = 1000
 REQUESTS = 10_000
@@ -43,8 +47,48 @@ def main() -> int:
             show("load one run", None, lambda: history.load(history.resolve("last")))
             show("store one run", None, lambda: history.save(run(1, repetitions=3)))
         show("open, list 20, close", None, lambda: open_and_list(path))
+        asyncio.run(on_screen(Path(folder)))
         requests(Path(folder))
     return 0
+
+
+async def on_screen(folder: Path) -> None:
+    """From the key to the painted list, and from a letter of a search to its answer."""
+    os.environ["GPUROOM_HOME"] = str(folder / "home")
+    with History.at_home() as history:
+        fill(history)
+    app = make_app(make_hub())
+    times: dict[str, list[float]] = {"open": [], "search": [], "move": []}
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        for _ in range(5):
+            begun = time.perf_counter()
+            app.action_runs()
+            while not (isinstance(app.screen, HistoryScreen) and app.screen.list.runs):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            app.screen.list.redraw()
+            times["open"].append(time.perf_counter() - begun)
+            screen = app.screen
+            begun = time.perf_counter()
+            screen._filter("golden")
+            while len(screen.list.runs) == RUNS:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            times["search"].append(time.perf_counter() - begun)
+            screen._filter("")
+            while len(screen.list.runs) != RUNS:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            begun = time.perf_counter()
+            for _ in range(20):
+                screen.list.move_by(1)
+            times["move"].append((time.perf_counter() - begun) / 20)
+            app.pop_screen()
+            await pilot.pause()
+    for name, what in (
+        ("open", "on screen: key to painted list of 1,000"),
+        ("search", "on screen: a search of 1,000 runs"),
+        ("move", "on screen: one step of the cursor"),
+    ):
+        print(f"  {what:<52}{statistics.median(times[name]) * 1e3:>9.1f} ms  goal 100 ms")
 
 
 def open_and_list(path: Path) -> None:

@@ -19,6 +19,7 @@ from backends.errors import RoomError, UsageError
 from screens.base import HubScreen
 from screens.bench_live import Figures, Spread, StepList, curves
 from screens.bench_plans import PlanList, plan_words
+from screens.bench_target import DEFAULT_PORT, address_of, first_server, server_line
 from screens.confirm import ConfirmScreen
 from screens.detail import Detail
 from tui import VERSION
@@ -30,8 +31,6 @@ from tui.widgets.row_list import RowList
 
 if TYPE_CHECKING:
     from tui.app import RoomApp
-
-DEFAULT_SERVER = "8000"
 
 
 def desk_of(shell: Shell) -> BenchDesk:
@@ -70,14 +69,8 @@ class BenchScreen(HubScreen):
         self.steps = StepList(shell.look)
         self.box = Input(placeholder="port, URL as seen from the host, or profile", id="server")
         self.box.cursor_blink = False
-        self.server = self._first_server()
+        self.server = first_server(shell)
         self._choosing: bool | None = None
-
-    def _first_server(self) -> str:
-        for profile in self.shell.config.servers:
-            if profile.get("host") == self.shell.current and profile.get("name"):
-                return str(profile["name"])
-        return DEFAULT_SERVER
 
     def crumbs(self) -> Sequence[str]:
         """Benchmark."""
@@ -135,9 +128,7 @@ class BenchScreen(HubScreen):
     def _show_plan(self) -> None:
         self.plans.redraw()
         plan = self.plans.chosen
-        server = Line().add("server ", "dim").add(self.server, "strong")
-        server.add(f" on {self.shell.current}", "dim").add("   e changes it", "dim")
-        shown = [server.spans]
+        shown = [server_line(self.shell, self.server).spans]
         if plan is not None:
             shown.append(Line().add(plan_words(plan), "text").spans)
         shown.append(Line().add("s measures", "dim").add("   h lists earlier runs", "dim").spans)
@@ -194,7 +185,7 @@ class BenchScreen(HubScreen):
                 raise UsageError(
                     f"{self.shell.current} is not connected", hint="a run needs the host"
                 )
-            url, profile = self._address()
+            url, profile = address_of(self.shell, self.server)
             python = self.shell.host_config(self.shell.current).python
             self.desk.start(session, python, endpoint.parse_url(url), plan, profile=profile)
         except RoomError as error:
@@ -203,21 +194,6 @@ class BenchScreen(HubScreen):
         self._again = False
         self._first_frame()
         self.refresh_bindings()
-
-    def _address(self) -> tuple[str, str | None]:
-        """URL and profile of what was typed. Raises RoomError."""
-        from backends.servers.profiles import resolve_profiles
-
-        if self.server.isdecimal():
-            return f"http://127.0.0.1:{self.server}", None
-        if "://" in self.server:
-            return self.server, None
-        profiles = resolve_profiles(self.shell.config.servers)
-        found = next((one for one in profiles if one.name == self.server), None)
-        if found is None:
-            raise UsageError(f"no server is called {self.server!r}", hint="give its port or URL")
-        port = found.port or found.engine.default_port
-        return f"http://127.0.0.1:{port}", found.name
 
     def action_stop(self) -> None:
         """Stop the run, once that is confirmed."""
@@ -237,7 +213,7 @@ class BenchScreen(HubScreen):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Take it."""
-        self.server = event.value.strip() or DEFAULT_SERVER
+        self.server = event.value.strip() or DEFAULT_PORT
         self._close_box()
 
     def _close_box(self) -> None:

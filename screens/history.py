@@ -72,11 +72,6 @@ class HistoryScreen(RunEditingScreen, FilteringScreen):
         """List, detail, the two inputs."""
         return (self.list, self.detail, self.filter_box, self.edit_box)
 
-    def on_mount(self) -> None:
-        """Read the list."""
-        super().on_mount()
-        self.changed()
-
     @property
     def filtered(self) -> Widget:
         """The list."""
@@ -98,7 +93,7 @@ class HistoryScreen(RunEditingScreen, FilteringScreen):
         self.changed()
 
     def on_screen_resume(self) -> None:
-        """Come back to what is there now."""
+        """Read the list, at first and whenever one comes back to it."""
         super().on_screen_resume()
         self.changed()
 

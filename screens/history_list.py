@@ -102,6 +102,16 @@ def remarks(row: RunRow) -> list[tuple[str, str]]:
     return spans
 
 
+def past_lines(row: RunRow) -> tuple[Line, Line]:
+    """A run of the past where there is little room: when and what, then how fast."""
+    first = (
+        Line().add(f"{row.started_utc.astimezone():%m-%d %H:%M} ", "dim").add(row.plan, "strong")
+    )
+    second = Line().add(rate(row.output_tokens_per_s), "good").add(" output, ", "dim")
+    second.add(rate(row.total_tokens_per_s), "accent").add(" in+out tok/s", "dim")
+    return first, second
+
+
 class RunList(RowList):
     """Runs; the cursor stays on its run whatever is searched for.
 

@@ -13,6 +13,7 @@ from tui.shell import Shell
 
 if TYPE_CHECKING:
     from backends.bench.desk import Live
+    from backends.storage.bench_tables import RunRow
 
 
 class TuningPane(EmptyPane):
@@ -65,13 +66,25 @@ class BenchmarkPane(EmptyPane):
         """The run of the host looked at."""
         return None if self.shell.bench is None else self.shell.bench.live(self.shell.current)
 
+    @property
+    def past(self) -> RunRow | None:
+        """The newest run from before this room."""
+        return self.shell.past.get(self.shell.current)
+
     def version(self, now_s: float) -> object:
         """The run's."""
-        return None if self.shell.bench is None else (self.shell.bench.version, self.shell.current)
+        bench = self.shell.bench
+        return (None if bench is None else bench.version, self.shell.current, self.past)
 
     def line(self, width: int) -> Row:
         """The newest figures."""
         live = self.live
+        if live is None and self.past is not None:
+            from screens.history_list import past_lines
+
+            first, second = past_lines(self.past)
+            line = self.head().pad_to(14).extend(first.spans).add("  ").extend(second.spans)
+            return line.add(" at its best", "dim").row(width)
         if live is None:
             return super().line(width)
         from screens.bench_rows import rates_line, state_line
@@ -82,6 +95,17 @@ class BenchmarkPane(EmptyPane):
     def body(self, width: int, height: int) -> Sequence[Row]:
         """The newest figures, then the finished steps."""
         live = self.live
+        if live is None and self.past is not None:
+            from screens.history_list import past_lines, remarks
+
+            first, second = past_lines(self.past)
+            for span in remarks(self.past):
+                first.add("  ").extend([span])
+            return [
+                Line().add("  ").extend(first.spans).row(width),
+                Line().add("  ").extend(second.spans).row(width),
+                Line().add("  b measures, h lists all runs", "dim").row(width),
+            ]
         if live is None:
             return super().body(width, height)
         from screens.bench_rows import rates_line, short_step_row, state_line

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import importlib
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -40,6 +40,26 @@ def board_of(shell: Shell) -> ServerBoard:
     from tui import server_board
 
     return server_board.board_of(shell)
+
+
+if TYPE_CHECKING:
+    from backends.storage.bench_tables import RunRow
+
+
+def newest_runs(hosts: Sequence[str]) -> dict[str, RunRow]:
+    """The newest benchmark run of each host, for its pane; none where it can't be read."""
+    from backends import paths
+    from backends.storage.database import FILE_NAME
+    from backends.storage.history import History
+
+    if not (paths.data_dir() / FILE_NAME).exists():
+        return {}  # reading makes no file
+    try:
+        with History.at_home() as history:
+            found = {host: history.last_of(host) for host in hosts}
+    except (OSError, RoomError):
+        return {}
+    return {host: row for host, row in found.items() if row is not None}
 
 
 class RoomApp(App[int]):
@@ -112,6 +132,7 @@ class RoomApp(App[int]):
         # Another tenth of a second of imports; the links are being made meanwhile.
         await asyncio.to_thread(importlib.import_module, "tui.server_board")
         self.shell.servers = self.board_maker(self.shell)
+        self.shell.past = await asyncio.to_thread(newest_runs, self.shell.names)
         self.shell.touch()
 
     def _leave_on_signals(self) -> None:

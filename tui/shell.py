@@ -23,6 +23,7 @@ from tui.themes import Look
 if TYPE_CHECKING:
     from backends.bench.desk import BenchDesk
     from backends.servers.board import ServerBoard
+    from backends.storage.bench_tables import RunRow
     from backends.tuning.desk import Judged
 
 WINDOWS = (Window.MINUTE, Window.TEN_MINUTES, Window.HOUR)
@@ -49,6 +50,7 @@ class Shell:
         secrets: Passwords that were typed, in memory alone.
         keep: Writes the state file.
         complain: Shows that it could not be written.
+        past: By host: the newest benchmark run of the history, from before this room.
         bench: Benchmark runs of this room, once one was asked for.
         servers: The servers of the hosts, once the hub is there.
     """
@@ -70,6 +72,7 @@ class Shell:
     alerts_seen: int = 0
     judged: dict[str, Judged] = field(default_factory=dict)
     secrets: Secrets = field(default_factory=Secrets, repr=False)
+    past: dict[str, RunRow] = field(default_factory=dict)
     keep: Callable[[Shell], None] | None = None
     complain: Callable[[RoomError], None] | None = None
     bench: BenchDesk | None = None

@@ -153,6 +153,14 @@ class History:
             raise RunNotFound(f"No run {clean(run_id, 80)}", hint="`gpuroom bench list` has them.")
         return read_row(row)
 
+    def last_of(self, host: str) -> RunRow | None:
+        """The newest run of a host; None where there is none."""
+        with self.database.reading() as connection:
+            row = connection.execute(
+                f"{SELECT_RUNS} WHERE host = ?{NEWEST_FIRST} LIMIT 1", (host,)
+            ).fetchone()
+        return read_row(row) if row is not None else None
+
     def resolve(self, name: str) -> str:
         """The id that `name` means: an id, its unique beginning, `last`, `last~2`, `tag:NAME`.
 

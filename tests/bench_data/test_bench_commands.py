@@ -249,6 +249,25 @@ def test_the_schema_of_the_document(capsys: Capture) -> None:
     assert {"ttft_s", "tpot_s", "blocks", "steady"} <= step.keys()
 
 
+def test_the_documented_fields_are_those_of_the_document(capsys: Capture) -> None:
+    document = Path(__file__).parents[2] / "docs" / "result-document.md"
+    text = document.read_text()
+    assert text == call(capsys, "export", "--schema", "--markdown")
+    schema = json.loads(call(capsys, "export", "--schema"))
+    for name, definition in schema["$defs"].items():
+        for field in definition.get("properties", {}):
+            assert f"| `{field}` |" in text, (name, field)
+
+
+def test_an_export_is_valid_against_the_schema(capsys: Capture) -> None:
+    schema = json.loads(call(capsys, "export", "--schema"))
+    exported = json.loads(call(capsys, "export", "last"))
+    run_result = schema["$defs"]["RunResult"]
+    assert set(run_result["required"]) <= set(exported) <= set(run_result["properties"])
+    step = schema["$defs"]["StepResult"]
+    assert set(step["required"]) <= set(exported["steps"][0]) <= set(step["properties"])
+
+
 def test_a_run_that_never_ended_is_found_and_kept(capsys: Capture, own_home: Path) -> None:
     records = own_home / "data" / "runs" / "20260301T110000-abc123.jsonl"
     records.parent.mkdir(parents=True)

@@ -219,3 +219,24 @@ async def test_a_run_that_is_gone_is_said() -> None:
         with History.at_home() as history:
             history.delete(newest)
         assert f"No run {newest}" in await press(pilot, "enter")
+
+
+async def test_the_room_shows_the_newest_run_of_its_host() -> None:
+    fill()
+    app = make_app(make_hub())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await app.workers.wait_for_complete()
+        await drawn(pilot)
+        text = screen_text(app)
+        assert "12:04 sweep" in text
+        assert "3,062 output, 6,124 in+out tok/s" in text
+
+
+async def test_a_room_without_history_says_so() -> None:
+    app = make_app(make_hub())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await app.workers.wait_for_complete()
+        await drawn(pilot)
+        assert "nothing has been measured yet" in screen_text(app)

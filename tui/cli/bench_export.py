@@ -23,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--schema", action="store_true", help="print the JSON Schema of the document instead"
     )
     parser.add_argument(
+        "--markdown", action="store_true", help="with --schema: every field with its meaning"
+    )
+    parser.add_argument(
         "--format",
         choices=("json", "csv", "markdown", "svg", "samples"),
         default="json",
@@ -59,6 +62,11 @@ def run(arguments: argparse.Namespace) -> int:
     from backends.storage.atomic import write_bytes
     from backends.storage.samples import read_lines
 
+    if arguments.schema and arguments.markdown:
+        from backends.bench import schema_text
+
+        print(schema_text.markdown(), end="")
+        return 0
     if arguments.schema:
         import msgspec
 

@@ -65,7 +65,7 @@ def where(arguments: argparse.Namespace) -> Where:
         elif "://" in arguments.server:
             url = arguments.server
         else:
-            url, profile = _of_profile(config, arguments), arguments.server
+            url, profile = _of_profile(config, host, arguments), arguments.server
     if url is None:
         raise UsageError(
             "which server?",
@@ -75,10 +75,11 @@ def where(arguments: argparse.Namespace) -> Where:
     return Where(server, host, profile, config)
 
 
-def _of_profile(config: Config, arguments: argparse.Namespace) -> str:
+def _of_profile(config: Config, host: HostConfig | None, arguments: argparse.Namespace) -> str:
+    from backends.servers.configured import profiles_of
     from backends.servers.profiles import resolve_profiles
 
-    profiles = resolve_profiles(config.servers)
+    profiles = resolve_profiles(config.servers) if host is None else profiles_of(config, host)
     found = next((one for one in profiles if one.name == arguments.server), None)
     if found is None:
         known = ", ".join(one.name for one in profiles) or "none"

@@ -42,6 +42,23 @@ def test_every_text_is_complete() -> None:
         assert all(url.startswith("https://") for url in entry.sources)
 
 
+WHOLE_REPOSITORIES = {
+    "NVIDIA/nvbandwidth", "NVIDIA/nccl-tests", "NVIDIA/nvidia-modprobe", "NVIDIA/skyhook-packages",
+    "huggingface/gpu-fryer", "intel/PerfSpect", "facebookresearch/gcm", "Azure/azhpc-images",
+    "kubernetes/node-problem-detector",
+}  # fmt: skip
+"""Tools that are the source themselves."""
+
+
+def test_a_source_is_the_page_that_says_it() -> None:
+    for entry in entries().values():
+        for url in entry.sources:
+            host, _, path = url.removeprefix("https://").partition("/")
+            assert path.strip("/"), f"{entry.id}: {url} is a front page"
+            if host == "github.com" and path.count("/") < 3:
+                assert path in WHOLE_REPOSITORIES, f"{entry.id}: {url} is a whole repository"
+
+
 @pytest.mark.parametrize("rule", CASES)
 def test_right_facts(rule: str) -> None:
     case = CASES[rule]

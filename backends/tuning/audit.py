@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from backends.errors import RoomError
 from backends.session import HostSession
+from backends.tuning.custom import custom_probes
 from backends.tuning.engine import Options, evaluate
 from backends.tuning.findings import WORST_FIRST, Finding, Severity, Verdict
 from backends.tuning.gather import Gathered, Reading, gather
@@ -84,7 +85,12 @@ async def _one(pair: Pair, options: Options, reading: Reading | None, timeout_s:
     host, below = pair
     try:
         gathered = await gather(
-            host, hypervisor=below, reading=reading, timeout_s=timeout_s, asked_by="audit"
+            host,
+            hypervisor=below,
+            reading=reading,
+            timeout_s=timeout_s,
+            asked_by="audit",
+            also=custom_probes(options.checks),
         )
     except RoomError as error:
         return Audited(host.name, error=error)

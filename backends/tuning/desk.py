@@ -13,6 +13,7 @@ from backends.errors import RoomError
 from backends.storage.tuning_tables import StoredSnapshot, TuningHistory
 from backends.tuning import apply as applying
 from backends.tuning import prepare, rollback
+from backends.tuning.custom import custom_probes
 from backends.tuning.engine import Options, evaluate
 from backends.tuning.findings import Finding
 from backends.tuning.gather import Gathered, Reading, gather
@@ -71,6 +72,7 @@ class Desk:
             hypervisor=self.machines.hypervisor,
             reading=self.reading,
             timeout_s=timeout_s,
+            also=custom_probes(self.options.checks),
         )
         findings = await asyncio.to_thread(evaluate, gathered.document, self.options)
 

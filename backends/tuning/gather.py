@@ -122,10 +122,12 @@ async def gather(
     timeout_s: float = 30.0,
     asked_by: str = "tuning",
     probes: Sequence[Probe] | None = None,
+    also: Sequence[Probe] = (),
 ) -> Gathered:
     """The facts of a host, and of the hypervisor below it at the same time.
 
     A hypervisor that cannot be asked is a note, not an error: the guest is judged without it.
+    `probes` takes the place of the table; what the operator's own checks read comes in `also`.
 
     Raises:
         LinkError: The host is out of reach.
@@ -139,7 +141,14 @@ async def gather(
     roots = reading.roots([where for _, where in asked])
     results = await asyncio.gather(
         *(
-            _one(one, where, replace(reading, root=roots[where]), timeout_s, asked_by, probes)
+            _one(
+                one,
+                where,
+                replace(reading, root=roots[where]),
+                timeout_s,
+                asked_by,
+                (*(probes_for(where) if probes is None else probes), *also),
+            )
             for one, where in asked
         ),
         return_exceptions=True,
@@ -173,10 +182,9 @@ async def _one(
     reading: Reading,
     timeout_s: float,
     asked_by: str,
-    probes: Sequence[Probe] | None,
+    wanted: Sequence[Probe],
 ) -> tuple[FactsDocument, _Answer]:
     await reached(session, timeout_s)
-    wanted = probes_for(vantage) if probes is None else tuple(probes)
     if session.snapshot.link.via == "nvidia-smi":
         return await _without_python(session, vantage, reading, wanted)
     rows = [

@@ -276,7 +276,7 @@ def test_the_operators_checks_waivers_and_expected_values() -> None:
         ("[[checks]]\nid='cpu.governor'\ntitle='t'\nreads='x'\nwhy='w'\nequals='1'\n", "own"),
         ("[[checks]]\nid='a.b'\ntitle='t'\nreads='x'\nwhy='w'\nmatches='('\n", "pattern"),
         ("[[checks]]\nid='A'\ntitle='t'\nreads='x'\nwhy='w'\nequals='1'\n", "form"),
-        ("[[waivers]]\ncheck='x'\nreason=' '\nuntil=2030-01-01\n", "reason"),
+        ("[[waivers]]\ncheck='cpu.smt'\nreason=' '\nuntil=2030-01-01\n", "reason"),
         ("[[waivers]]\ncheck='x'\nreason='r'\n", "until"),
         ("chekcs = 1\n", "chekcs"),
         ("[[", "tuning checks"),

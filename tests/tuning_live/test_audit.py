@@ -51,6 +51,23 @@ def test_no_hosts_at_all_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "no hosts" in capsys.readouterr().err
 
 
+def test_what_an_own_check_reads_is_read_on_the_host(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = make_host(tmp_path / "root")
+    tree.put("/proc/sys/vm/nr_hugepages", "1024\n")
+    checks = tmp_path / "checks.toml"
+    checks.write_text(
+        '[[checks]]\nid = "site.hugepages"\ntitle = "As agreed"\nwhy = "storage"\n'
+        'reads = "/proc/sys/vm/nr_hugepages"\nequals = "8192"\nfix = { write = "8192" }\n'
+    )
+    main(["tuning", "local", "--root", str(tree.folder), "--checks", str(checks), "--json"])
+    found = {row["check"]: row for row in json.loads(capsys.readouterr().out)}
+    assert found["site.hugepages"]["verdict"] == "WARN"
+    assert "1024" in found["site.hugepages"]["evidence"]
+    assert "8192" in found["site.hugepages"]["fix"]
+
+
 def test_a_file_that_hangs_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from backends.session import HostSession
 from backends.storage.measurement_tables import MeasurementHistory
 from backends.storage.tuning_tables import StoredSnapshot, TuningHistory
 from backends.tuning import report
+from backends.tuning.custom import custom_probes
 from backends.tuning.engine import Options, evaluate
 from backends.tuning.facts import FactsDocument, Vantage
 from backends.tuning.findings import WORST_FIRST, Finding
@@ -52,11 +53,19 @@ async def opened(
         yield hub.sessions[0], hub.sessions[1] if below is not None else None
 
 
-async def gather_host(config: Config, arguments: argparse.Namespace) -> Gathered:
-    """The facts of the host that the command names."""
+async def gather_host(
+    config: Config, arguments: argparse.Namespace, options: Options | None = None
+) -> Gathered:
+    """The facts of the host that the command names, with what the operator's checks read."""
     reading = reading_of(arguments)
     async with opened(config, arguments.host) as (session, below):
-        return await gather(session, hypervisor=below, reading=reading, timeout_s=arguments.timeout)
+        return await gather(
+            session,
+            hypervisor=below,
+            reading=reading,
+            timeout_s=arguments.timeout,
+            also=custom_probes(options.checks if options else ()),
+        )
 
 
 def gather_hosts(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, FactsDocument]:
@@ -100,7 +109,7 @@ def run(arguments: argparse.Namespace, options: Options) -> int:
 async def _judge(config: Config, arguments: argparse.Namespace, options: Options) -> int:
     from tui.cli.tuning import show
 
-    gathered = await gather_host(config, arguments)
+    gathered = await gather_host(config, arguments, options)
     findings = evaluate(gathered.document, options)
     _remember(gathered, findings)
     return show(arguments, findings, gathered.document)

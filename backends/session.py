@@ -354,6 +354,8 @@ def _as_sent(method: str, params: Mapping[str, object]) -> str:
 
 def _without_secrets(value: object, key: str = "") -> object:
     """`value` with everything hidden that a key calls a secret."""
+    if key == "env" and isinstance(value, Mapping):
+        return mask.environment({str(name): str(item) for name, item in value.items()})
     if isinstance(value, Mapping):
         return {str(name): _without_secrets(item, str(name)) for name, item in value.items()}
     if _SECRET.search(key) and isinstance(value, str | bytes | list | tuple):

@@ -192,6 +192,7 @@ class AgentClient:
         queue = self._streams.setdefault(number, asyncio.Queue())
         ended = asyncio.create_task(self._ended.wait())
         finished = False
+        taken: asyncio.Task[Message] | None = None
         try:
             while True:
                 taken = asyncio.create_task(queue.get())
@@ -209,6 +210,8 @@ class AgentClient:
                 await self._tell("stream_ack", {"id": number, "seq": message.get("seq", 0)})
         finally:
             ended.cancel()
+            if taken is not None:
+                taken.cancel()
             self._streams.pop(number, None)
             if not finished and not self._ended.is_set():
                 self._left_streams.add(number)

@@ -108,14 +108,14 @@ def is_state(*states: State) -> Callable[[Assessment], bool]:
     return lambda found: found.state in states
 
 
-def members_alive(run_id: str) -> list[int]:
-    """Processes of this machine that carry the marker of a run."""
-    wanted = f"GPUROOM_RUN={run_id}".encode()
+def members_alive(*run_ids: str) -> list[int]:
+    """Processes of this machine that carry the marker of one of these runs."""
+    wanted = {f"GPUROOM_RUN={run_id}".encode() for run_id in run_ids}
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError):
-                if wanted in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                if wanted & set(Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")):
                     found.append(int(entry))
     return found
 

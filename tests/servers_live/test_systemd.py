@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,13 @@ import pytest
 
 from backends.agent.remote import units
 from backends.agent.remote.rpc import RpcError
+from backends.config import Config, HostConfig
+from backends.hub import RoomHub
+from backends.servers.catalogue import load_catalogue
+from backends.servers.desk import ServerDesk
 from backends.servers.launchers.base import LaunchError, ProfileBusy
 from backends.servers.lifecycle import ANSWERING, State
+from backends.tuning.gather import reached
 from tests.servers_live.rooms import DEADLINE_S, desk_of, is_state, profile_of, quick_profile
 
 FAKE = Path(__file__).with_name("fake_systemd.py")
@@ -96,6 +103,22 @@ async def test_secrets_reach_the_server_and_nobody_else(systemd: Systemd) -> Non
         (place,) = [w for w in asked["argv"] if w.startswith("--property=EnvironmentFile=")]
         assert not Path(place.partition("EnvironmentFile=")[2]).parent.exists()
         await desk.stop(run)
+
+
+@pytest.mark.parametrize("launcher", ["systemd", "process"])
+async def test_secrets_are_not_in_the_journal(systemd: Systemd, launcher: str) -> None:
+    profile = quick_profile("unit", launcher=launcher, env={"HF_TOKEN": "t0p", "DB": "u://a:pw9@h"})
+    profile = replace(profile, command=(*profile.command, "--api-key", "k3y"))
+    host = HostConfig(name="here", target="local", python=sys.executable)
+    async with RoomHub([host], Config()) as hub:
+        await reached(hub.sessions[0], DEADLINE_S)
+        desk = ServerDesk(hub.sessions[0], [profile], load_catalogue())
+        with contextlib.suppress(LaunchError):
+            await desk.stop(await desk.start(profile))
+        written = json.dumps([repr(entry) for entry in hub.journal])
+    assert "GPUROOM_RUN" in written or "servers.start" in written
+    for secret in ("t0p", "pw9", "k3y"):
+        assert secret not in written
 
 
 async def test_an_operator_without_the_profile_finds_the_unit(systemd: Systemd) -> None:

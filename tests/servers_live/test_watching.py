@@ -12,6 +12,7 @@ import pytest
 
 from backends.servers.launchers.base import ProfileBusy, Run
 from backends.servers.lifecycle import ANSWERING, State
+from backends.servers.profiles import Profile
 from backends.servers.witnesses import PortOwner
 from tests.servers_live.rooms import (
     DEADLINE_S,
@@ -22,7 +23,8 @@ from tests.servers_live.rooms import (
     quick_profile,
 )
 
-CYCLES = 40
+CYCLES = 200
+SIDE_BY_SIDE = 8
 STARTER = """
 import asyncio, sys
 from tests.servers_live.rooms import desk_of, profile_of
@@ -43,15 +45,21 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-async def test_many_starts_and_stops_leave_nothing() -> None:
-    profile = quick_profile("cycle", "--workers", "1")
-    async with desk_of(profile) as desk:
-        runs = []
-        for _ in range(CYCLES):
-            run = await desk.start(profile)
-            runs.append(run.run_id)
-            assert (await desk.stop(run, grace_s=0.2)).complete
-        assert [pid for run_id in runs for pid in members_alive(run_id)] == []
+@pytest.mark.timeout(400)
+async def test_two_hundred_starts_and_stops_leave_nothing() -> None:
+    profiles = [quick_profile(f"cycle{number}", "--workers", "1") for number in range(SIDE_BY_SIDE)]
+    async with desk_of(*profiles) as desk:
+        runs: list[str] = []
+
+        async def cycle(profile: Profile) -> None:
+            for _ in range(CYCLES // SIDE_BY_SIDE):
+                run = await desk.start(profile)
+                runs.append(run.run_id)
+                assert (await desk.stop(run, grace_s=0.1)).complete
+
+        await asyncio.gather(*(cycle(profile) for profile in profiles))
+        assert len(set(runs)) == CYCLES
+        assert members_alive(*runs) == []
 
 
 async def test_two_operators_at_once() -> None:

@@ -34,13 +34,13 @@ def start(params: Params) -> Dict[str, Any]:
     """Run `systemd-run` for a server.
 
     Args:
-        params: `options` (of systemd-run), `command`, `env`; `cwd` and `log` (paths, `~/` is this
-            user's home), `timeout_s`.
+        params: `options` (of systemd-run), `argv` of the server, `env`; `cwd` and `log`
+            (paths, `~/` is this user's home), `timeout_s`.
 
     Returns:
         As for `commands.run`: `code`, `out`, `err`, or `missing`.
     """
-    command = [str(word) for word in params["command"]]
+    command = [str(word) for word in params["argv"]]
     env = {str(name): str(value) for name, value in (params.get("env") or {}).items()}
     with environment_file(env) as path:
         head = ["systemd-run", *(str(word) for word in params["options"])]

@@ -114,7 +114,7 @@ class SystemdLauncher:
         options += [f"--property=TimeoutStopSec={profile.stop_grace_s:g}"]
         params: Mapping[str, object] = {
             "options": options,
-            "command": list(profile.command),
+            "argv": list(profile.command),
             "env": {"PYTHONUNBUFFERED": "1", **profile.env, "GPUROOM_RUN": run_id},
             "cwd": profile.cwd,
             "log": profile.log,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from typing import Any, Dict, List
+import time
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import processes
 
 LISTEN = "0A"
+KNOWN_S = 5.0
+MAX_KNOWN = 256
 
 
 def listeners(root: str = "/proc") -> Dict[str, Dict[str, Any]]:
@@ -29,41 +32,87 @@ def listeners(root: str = "/proc") -> Dict[str, Dict[str, Any]]:
     return found
 
 
-def owners(inodes: List[str], root: str = "/proc") -> Dict[str, List[int]]:
-    """Socket inode -> pids that hold it, as far as they can be seen from here."""
+def owners(
+    inodes: List[str], root: str = "/proc", likely: Sequence[int] = ()
+) -> Dict[str, List[int]]:
+    """Socket inode -> pids that hold it, as far as they can be seen from here.
+
+    Args:
+        inodes: Of sockets.
+        root: Where the processes are listed.
+        likely: Pids to look at first. Where these hold all of them nobody else is looked at: the
+            descriptors of a whole host take their time.
+    """
     wanted = {"socket:[%s]" % inode: inode for inode in inodes}
     found: Dict[str, List[int]] = {}
+    if not wanted:
+        return found
+    for pid in likely:
+        _note_sockets(root, pid, wanted, found)
+    if likely and len(found) == len(wanted):
+        return found
     for entry in os.listdir(root):
-        if not entry.isdigit():
-            continue
-        place = "%s/%s/fd" % (root, entry)
-        try:
-            descriptors = os.listdir(place)
-        except OSError:
-            continue
-        for descriptor in descriptors:
-            try:
-                inode = wanted.get(os.readlink("%s/%s" % (place, descriptor)))
-            except OSError:
-                continue
-            if inode is not None and int(entry) not in found.setdefault(inode, []):
-                found[inode].append(int(entry))
+        if entry.isdigit() and int(entry) not in likely:
+            _note_sockets(root, int(entry), wanted, found)
     return found
 
 
-def owner(port: int, root: str = "/proc") -> Dict[str, Any]:
-    """Who has a port.
+def _note_sockets(root: str, pid: int, wanted: Dict[str, str], found: Dict[str, List[int]]) -> None:
+    """Enter a process at each of the wanted sockets that it holds."""
+    place = "%s/%d/fd" % (root, pid)
+    try:
+        descriptors = os.listdir(place)
+    except OSError:
+        return
+    for descriptor in descriptors:
+        try:
+            inode = wanted.get(os.readlink("%s/%s" % (place, descriptor)))
+        except OSError:
+            continue
+        if inode is not None and pid not in found.setdefault(inode, []):
+            found[inode].append(pid)
+
+
+def owner(port: int, root: str = "/proc", likely: Sequence[int] = ()) -> Dict[str, Any]:
+    """Who has a port; `likely` is looked at first.
 
     Returns:
         `free`, `bound` (somebody holds it without listening) and `owners`: a list of `pid`,
         `start_ticks`, `command`, `user`, `started`. Nobody in it although it is not free means
         that the owner is not visible from here.
     """
-    inodes = [inode for inode, who in listeners(root).items() if who["port"] == port]
-    pids = sorted({pid for found in owners(inodes, root).values() for pid in found})
+    held = _still_held(port, root, likely)
+    if held is None:
+        inodes = [inode for inode, who in listeners(root).items() if who["port"] == port]
+        held = owners(inodes, root, likely)
+        _remember(port, inodes)
+    else:
+        inodes = list(held)
+    pids = sorted({pid for found in held.values() for pid in found})
     bound = not inodes and not _can_bind(port)
     described = [who for who in (describe(pid, root) for pid in pids) if who is not None]
     return {"port": port, "free": not inodes and not bound, "bound": bound, "owners": described}
+
+
+_known: Dict[int, Tuple[float, List[str]]] = {}
+"""Port -> when its listening sockets were read, and which: the kernel walks large tables for it."""
+
+
+def _remember(port: int, inodes: List[str]) -> None:
+    if len(_known) >= MAX_KNOWN:
+        _known.clear()
+    _known[port] = (time.monotonic(), inodes)
+
+
+def _still_held(port: int, root: str, likely: Sequence[int]) -> Optional[Dict[str, List[int]]]:
+    """The sockets that listened a moment ago, where `likely` have all of them open still."""
+    at, inodes = _known.get(port, (0.0, []))
+    if not inodes or not likely or time.monotonic() - at > KNOWN_S:
+        return None
+    held: Dict[str, List[int]] = {}
+    for pid in likely:
+        _note_sockets(root, pid, {"socket:[%s]" % inode: inode for inode in inodes}, held)
+    return held if len(held) == len(inodes) else None
 
 
 def describe(pid: int, root: str = "/proc") -> Any:

@@ -129,7 +129,7 @@ def look(params: Params) -> Dict[str, Any]:
     state["read_bytes"] = members.io_bytes([member.pid for member in found])
     port = params.get("port") or record.get("port")
     if port:
-        state["port"] = ports.owner(int(port))
+        state["port"] = ports.owner(int(port), likely=[member.pid for member in found])
     with contextlib.suppress(OSError):
         info = os.stat(record["log"])
         state["log"] = {"device": info.st_dev, "inode": info.st_ino, "size": info.st_size}

@@ -45,7 +45,8 @@ def inspect(params: Params) -> Dict[str, Any]:
         "read_bytes": members.io_bytes([member.pid for member in found]),
     }
     if params.get("port"):
-        answer["port"] = ports.owner(int(params["port"]))
+        likely = [member.pid for member in found]
+        answer["port"] = ports.owner(int(params["port"]), likely=likely)
     return answer
 
 

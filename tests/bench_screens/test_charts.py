@@ -1,0 +1,144 @@
+"""Curves of one figure against another, and the table of loads: pure functions."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from backends.bench.compare import compare
+from backends.bench.compare_steps import step_words
+from backends.bench.overview import loads_of
+from screens.result_charts import chart_rows, short
+from screens.result_table import LoadLine, columns_for, table_row
+from tests.bench_data.runs import run
+from tests.bench_screens.made_up import saturating
+from tui.glyphs import ASCII, UNICODE
+from tui.widgets.xy_chart import Axis, Series, xy_rows
+
+ROOT = Path(__file__).resolve().parents[2]
+X, Y = Axis("streams", short), Axis("tok/s", short)
+
+
+def drawn(*series: Series, width: int = 60, height: int = 12, ascii_set: bool = True) -> list[str]:
+    glyphs = ASCII if ascii_set else UNICODE
+    rows = xy_rows("a title", X, Y, series, width, height, glyphs)
+    assert len(rows) == height
+    assert {row.width for row in rows} == {width}
+    return [row.plain for row in rows]
+
+
+def marks(lines: list[str], mark: str) -> list[tuple[int, int]]:
+    """(column, row from below) of each mark in the plot, from the left."""
+    plot = lines[1:-1]
+    found = [
+        (x, len(plot) - 1 - y)
+        for y, line in enumerate(plot)
+        for x, character in enumerate(line)
+        if character == mark and x >= 8
+    ]
+    return sorted(found)
+
+
+def test_points_lie_where_they_should() -> None:
+    lines = drawn(Series("A", "text", ((0.0, 0.0), (5.0, 40.0), (10.0, 100.0))))
+    assert marks(lines, "A") == [(8, 0), (34, 4), (59, 9)]
+    assert lines[1].startswith("    100")
+    assert lines[-1].split()[0] == "0"
+    assert lines[-1].rstrip().endswith("10")
+
+
+def test_concurrencies_of_1_to_256_stand_at_even_distances() -> None:
+    points = tuple((float(4**n), 1.0) for n in range(5))
+    columns = [x for x, _ in marks(drawn(Series("A", "text", points)), "A")]
+    steps = {b - a for a, b in pairwise(columns)}
+    assert max(steps) - min(steps) <= 1
+    assert "log" in drawn(Series("A", "text", points))[-1]
+    assert "log" not in drawn(Series("A", "text", ((1.0, 1.0), (4.0, 2.0))))[-1]
+
+
+def test_runs_over_each_other_are_told_apart_by_their_letters() -> None:
+    a = Series("A", "accent", ((1.0, 10.0), (2.0, 20.0)))
+    b = Series("B", "warning", ((1.0, 5.0), (2.0, 40.0)))
+    lines = drawn(a, b)
+    assert len(marks(lines, "A")) == len(marks(lines, "B")) == 2
+    text = "".join(drawn(a, b, ascii_set=False))
+    assert any(0x2800 < ord(character) <= 0x28FF for character in text)
+    assert "".join(lines).isascii()
+
+
+@pytest.mark.parametrize(
+    "points", [(), ((4.0, 7.0),), ((4.0, 0.0), (4.0, 0.0)), ((0.0, 1e-9), (1e9, 1e12))]
+)
+def test_odd_data_is_drawn_or_said(points: tuple[tuple[float, float], ...]) -> None:
+    lines = drawn(Series("A", "text", points))
+    assert points or "nothing measured" in lines[1]
+    assert not points or marks(lines, "A")
+
+
+@pytest.mark.parametrize("size", [(8, 3), (15, 12), (30, 4), (200, 50)])
+def test_any_size_is_filled_exactly(size: tuple[int, int]) -> None:
+    drawn(Series("A", "text", ((1.0, 1.0), (2.0, 3.0))), width=size[0], height=size[1])
+
+
+def test_an_open_loop_is_drawn_against_its_rate_and_absent_figures_are_left_out() -> None:
+    measured = run(1, streams=(1, 64))
+    steps = tuple(
+        msgspec.structs.replace(step, concurrency=None, rate_per_s=rate, label=f"{rate:g}/s")
+        for step, rate in zip(measured.steps, (0.5, 4.0), strict=True)
+    )
+    text = "\n".join(
+        row.plain
+        for row in chart_rows([msgspec.structs.replace(measured, steps=steps)], 80, 10, ASCII)
+    )
+    assert "requests due/s" in text
+    bare = tuple(msgspec.structs.replace(step, steady=None, whole=None) for step in measured.steps)
+    rows = chart_rows([msgspec.structs.replace(measured, steps=bare)], 80, 10, ASCII)
+    assert "nothing measured to draw" in rows[1].plain
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160, 200, 260])
+def test_output_and_total_stand_side_by_side_at_every_width_with_the_word(width: int) -> None:
+    heads = [column.head for column in columns_for(width, marked=True)]
+    assert heads[:2] == ["output/s", "in+out/s"]
+    a, b = saturating(1), saturating(2, speed=0.9)
+    words = step_words(compare(a, b))
+    for load in loads_of(b):
+        line = LoadLine(load, word=words[load.label])
+        row = table_row(line, width, current=False, marked=False, glyphs=UNICODE)
+        assert row.width == width
+        assert re.search(r"slower -(9|1\d)\.\d %", row.plain)
+
+
+def test_failures_and_a_limiting_client_are_never_left_out() -> None:
+    (load,) = loads_of(run(1, streams=(64,)))
+    bad = msgspec.structs.replace(
+        load.steps[0], failed=7, client=msgspec.structs.replace(load.steps[0].client, valid=False)
+    )
+    from backends.bench.overview import loads
+
+    (load,) = loads([bad])
+    for width in (80, 200):
+        row = table_row(LoadLine(load), width, current=False, marked=False, glyphs=UNICODE)
+        assert "client-limited" in row.plain
+        assert "7" in row.plain.split("client-limited")[0] or "7 failed" in row.plain
+
+
+def test_commands_about_runs_do_not_import_textual_unless_a_picture_is_drawn() -> None:
+    program = (
+        "import sys\n"
+        "from tui.cli import main\n"
+        "codes = [main(['bench', *words]) for words in\n"
+        "         (['list'], ['export', '--schema'], ['show', 'nothing'])]\n"
+        "assert codes == [0, 0, 2], codes\n"
+        "assert not {'textual', 'rich'} & {name.partition('.')[0] for name in sys.modules}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

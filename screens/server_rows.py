@@ -68,7 +68,7 @@ def progress_line(
     if found.left_s is not None:
         line.add(f"  {left_words(found.left_s)}", "strong")
     elif found.stall is None:
-        line.add("  first start: time unknown" if not view.earlier else "", "dim")
+        line.add("  first start: time unknown" if counts else "  time unknown", "dim")
     if found.stall is not None:
         line.add(f"  nothing moves for {fmt.duration(found.stall.quiet_s)}", "warning")
     return line

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from backends.servers.roster import Roster
     from backends.servers.view import ServerView
 
-MOST_LINES = 12
 MOST_CHARS = 1200
+ALIKE = 2
+"""So many findings of a kind (a GPU each, say) are shown."""
 
 
 class ServerOrders:
@@ -67,8 +68,8 @@ class ServerOrders:
         yes = await self._confirm(
             view.host,
             f"Start {view.name} on {view.host}",
-            finding_words(findings),
-            start_lines(profile),
+            how_many(findings),
+            [*finding_lines(findings), *start_lines(profile)],
             insist=view.name if blocked(findings) else "",
         )
         if yes:
@@ -89,18 +90,24 @@ class ServerOrders:
         yes = await self._confirm(
             view.host,
             f"Restart {view.name} on {view.host}",
-            finding_words(findings),
-            [*stop_lines(view, profile.stop_grace_s), "then, once nothing of it is left:",
-             *start_lines(profile)],
+            how_many(findings),
+            [
+                *finding_lines(findings),
+                *stop_lines(view, profile.stop_grace_s),
+                "then, once nothing of it is left:",
+                *start_lines(profile),
+            ],
             insist=view.name if blocked(findings) else "",
-        )  # fmt: skip
+        )
         if not yes:
             return
         if not await self._stopped(roster, view):
             return
         findings = await roster.check(view.key)
         if blocked(findings):
-            raise RoomError(f"{view.name} was not started again", finding_words(findings))
+            raise RoomError(
+                f"{view.name} was not started again", "\n".join(finding_lines(findings))
+            )
         await roster.start(view.key)
 
     async def _stopped(self, roster: Roster, view: ServerView) -> bool:
@@ -165,7 +172,7 @@ class ServerOrders:
         from screens.confirm import ConfirmScreen
 
         dialog = ConfirmScreen(
-            self._shell.look, title=title, text=text, runs=_cut(runs), type_this=type_this
+            self._shell.look, title=title, text=text, runs=runs, type_this=type_this
         )
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -182,18 +189,28 @@ def blocked(findings: Sequence[StartFinding]) -> bool:
     return any(finding.severity.value == "critical" for finding in findings)
 
 
-def finding_words(findings: Sequence[StartFinding]) -> str:
-    """What is in the way, each with its way out."""
+def how_many(findings: Sequence[StartFinding]) -> str:
+    """What the check before a start came to, in a sentence."""
     if not findings:
         return "Nothing is in the way: port, GPUs, program, model and disk were looked at."
+    if blocked(findings):
+        return "It would fail, as far as one can see. In the way, each with a way out:"
+    return "May be in the way, each with a way out:"
+
+
+def finding_lines(findings: Sequence[StartFinding]) -> list[str]:
+    """What is in the way, each kind with its way out."""
+    kinds: dict[str, list[StartFinding]] = {}
+    for finding in findings:
+        kinds.setdefault(finding.id, []).append(finding)
     lines = []
-    for finding in findings[:MOST_LINES]:
-        lines.append(f"{finding.severity.value}: {finding.title}")
-        if finding.way_out:
-            lines.append(f"  -> {finding.way_out}")
-    if len(findings) > MOST_LINES:
-        lines.append(f"and {len(findings) - MOST_LINES} more")
-    return "\n".join(lines)
+    for alike in kinds.values():
+        lines += [f"{finding.severity.value}: {finding.title}" for finding in alike[:ALIKE]]
+        if len(alike) > ALIKE:
+            lines.append(f"  and {len(alike) - ALIKE} more like this")
+        if alike[0].way_out:
+            lines.append(f"  -> {alike[0].way_out}")
+    return [*lines, "", "What runs:"] if lines else lines
 
 
 def start_lines(profile: Profile) -> list[str]:
@@ -230,12 +247,4 @@ def stop_lines(view: ServerView, grace_s: float | None) -> list[str]:
         pid = run.pid if run is not None else None
         first = f"SIGTERM to pid {pid}, {grace} to end by itself"
     lines = [first, "then SIGTERM and SIGKILL to all of it that is left:"]
-    members = [f"  pid {m.pid} {m.command}" for m in view.members]
-    return [*lines, *[line[:150] for line in members[:6]],
-            *([f"  and {len(members) - 6} more"] if len(members) > 6 else [])]  # fmt: skip
-
-
-def _cut(lines: Sequence[str]) -> list[str]:
-    if len(lines) <= MOST_LINES * 2:
-        return list(lines)
-    return [*lines[: MOST_LINES * 2], f"... and {len(lines) - MOST_LINES * 2} more lines"]
+    return [*lines, *(f"  pid {m.pid} {m.command}"[:MOST_CHARS] for m in view.members)]

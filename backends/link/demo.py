@@ -25,6 +25,7 @@ from backends.link.ssh import SshTransport
 from backends.link.target import SshTarget
 from backends.link.threads import in_thread
 from backends.sim import scenarios
+from backends.sim.profiles import port_of
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _START_S: Final = 15.0
@@ -107,6 +108,7 @@ class DemoTransport:
             "-m",
             "backends.sim.server",
             self._scenario,
+            str(port_of(self._host)),
             cwd=_ROOT,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

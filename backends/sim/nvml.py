@@ -10,7 +10,9 @@ its own gets the same numbers each time.
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import random
 import threading
 import time
@@ -167,6 +169,8 @@ class Process(NamedTuple):
 
 
 SERVER_MEMORY = 89_600 * MIB
+RANK_PID = 48_210
+"""Of the first rank of the first server."""
 MIG_MEMORY = 21_300 * MIB
 
 
@@ -179,7 +183,7 @@ def server_processes(setup: Setup) -> List[Process]:
         if card in setup.mig_cards:
             found += [Process(52_310 + 2 * card + part, card, MIG_MEMORY) for part in range(2)]
         else:
-            found.append(Process(48_210 + 400 * (card // 8) + card, card, SERVER_MEMORY))
+            found.append(Process(RANK_PID + 400 * (card // 8) + card, card, SERVER_MEMORY))
     return found
 
 
@@ -256,6 +260,17 @@ class Card:
         self.memory_utilization += (memory_target - self.memory_utilization) * settle
 
 
+class Hold(NamedTuple):
+    """What the host's server holds of its cards: a share of their memory, and whether it serves."""
+
+    memory: float
+    ready: bool
+
+
+ENGINE_LOAD = 0.62
+"""What requests ask of a server that was started where a scenario has no load of its own."""
+
+
 class World:
     """All cards of a host, their load and what goes wrong with them."""
 
@@ -266,7 +281,10 @@ class World:
         clock: Callable[[], float],
         sleep: Callable[[float], None],
         log: Callable[[str], None],
+        engine: Callable[[], Optional[Hold]] = lambda: None,
     ) -> None:
+        self._engine = engine
+        self._hold: Optional[Hold] = None
         self.setup = SETUPS[scenario]
         self.seed = seed
         self.cards = [
@@ -288,16 +306,17 @@ class World:
         """Seconds since the start."""
         return self._clock() - self._start_s
 
-    def load(self, at_s: float) -> float:
+    def load(self, at_s: float, mean: Optional[float] = None) -> float:
         """What the requests ask for, 0 to 1: swells, bursts of prefill, now and then a lull."""
-        if self.setup.load <= 0.0:
+        mean = self.setup.load if mean is None else mean
+        if mean <= 0.0:
             return 0.0
         a, b, c = self._phases
         if (at_s + 10.0 * a) % 97.0 < 7.0:
             return 0.0
         swell = 0.12 * math.sin(at_s / 17.0 + a) + 0.06 * math.sin(at_s / 5.3 + b)
         burst = 0.22 if (at_s + 3.0 * c) % 11.0 < 1.6 else 0.0
-        return min(1.0, max(0.08, self.setup.load + swell + burst))
+        return min(1.0, max(0.08, mean + swell + burst))
 
     def fault(self, kind: str, at_s: float) -> Optional[Fault]:
         """The fault of that kind that is on at that time."""
@@ -324,6 +343,7 @@ class World:
             behind_s = now_s - self._at_s
             if behind_s < STEP_S:
                 return
+            self._hold = self._engine()
             steps = min(CATCH_UP_STEPS, int(behind_s / STEP_S))
             dt = STEP_S if steps < CATCH_UP_STEPS else behind_s / steps
             for _ in range(steps):
@@ -346,12 +366,19 @@ class World:
             share = load if card.index == self.setup.hot_card else load * slowest**1.5
             if card.index >= 8:
                 share = self.load(at_s + 31.0)
-            card.step(dt, share if serving else 0.0, serving and share > 0.0, serving)
-        for card in self.cards:
+            there, hold = serving, self._hold
+            if hold is not None and card.index < 8 and not card.mig:
+                there = hold.memory > 0.0 and lost is None
+                if not hold.ready:
+                    share = 0.0
+                elif self.setup.load <= 0.0:
+                    share = self.load(at_s, ENGINE_LOAD)
+            card.step(dt, share if there else 0.0, there and share > 0.0, there)
             card.memory = 0
-        if serving:
-            for process in self.processes:
-                self.cards[process.card].memory += process.memory
+            if there and hold is not None and card.index < 8 and not card.mig:
+                card.memory = int(hold.memory * (MEMORY_TOTAL - MEMORY_RESERVED))
+            elif there:
+                card.memory = sum(p.memory for p in self.processes if p.card == card.index)
 
 
 class _Instance(NamedTuple):
@@ -375,10 +402,11 @@ def configure(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
     log: Callable[[str], None] = lambda line: None,
+    engine: Callable[[], Optional[Hold]] = lambda: None,
 ) -> World:
     """Set the world up, with a clock of its own; a test's way in, and `nvmlInit`'s."""
     global _world
-    _world = World(scenario, seed, clock, sleep, log)
+    _world = World(scenario, seed, clock, sleep, log, engine)
     return _world
 
 
@@ -409,9 +437,23 @@ def _kernel_log(line: str) -> None:
         pass
 
 
+def _held_by_engine() -> Optional[Hold]:
+    """What the simulated engine wrote down; None where none was ever started."""
+    try:
+        from gpuroom_settings import SETTINGS
+
+        with open(SETTINGS["engine_state"]) as file:
+            state = json.load(file)
+        if not os.path.exists("/proc/%d" % state["pid"]):
+            return Hold(0.0, False)  # it was killed: the driver has taken everything back
+        return Hold(float(state["memory"]), bool(state["ready"]))
+    except (ImportError, KeyError, OSError, ValueError, TypeError):
+        return None
+
+
 def nvmlInit() -> None:
     if _world is None:
-        configure(SCENARIO, SEED, log=_kernel_log)
+        configure(SCENARIO, SEED, log=_kernel_log, engine=_held_by_engine)
 
 
 def nvmlInitWithFlags(flags: int) -> None:
@@ -676,6 +718,9 @@ def nvmlDeviceGetComputeRunningProcesses(handle: Any) -> List[_Struct]:
     held = [process for process in _world.processes if process.card == card.index]
     if card.mig:
         held = held[handle.number : handle.number + 1] if isinstance(handle, _Instance) else []
+    elif _world._hold is not None and card.index < 8:
+        pid = held[0].pid if held else RANK_PID + card.index
+        held = [Process(pid, card.index, card.memory)]
     return [_Struct(pid=process.pid, usedGpuMemory=process.memory) for process in held]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -87,7 +87,12 @@ class ProcTree:
         self, root: Path, scenario: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.root = root
-        self._processes = processes_of(SETUPS[scenario])
+        setup = SETUPS[scenario]
+        self._processes = processes_of(setup)
+        if not self._processes:
+            # Nothing runs yet; ranks of the server that may be started are known by their pids.
+            ranks = processes_of(setup._replace(load=0.1))
+            self._processes = [replace(rank, cores=0.0) for rank in ranks]
         self._clock = clock
         self._start_s = clock()
         self._boot_epoch_s = int(time.time() - UPTIME_S)

@@ -1,13 +1,16 @@
 """The demo host: a real SSH server on loopback whose NVML is simulated.
 
-`python -m backends.sim.server SCENARIO` makes its keys, listens at a free port of loopback, prints
-one line of JSON that says how to get in, and ends when its standard input ends, with the temporary
-folder that stands for its /proc.
+`python -m backends.sim.server SCENARIO PORT` makes its keys, listens at a free port of loopback,
+prints one line of JSON that says how to get in, and ends when its standard input ends, with the
+temporary folder that stands for its /proc and holds its servers. PORT is its first server's.
 
 Whoever logs in may run programs, as with any sshd. What is special about this host is its NVML and
 its /proc: where a program is the agent's stub, `backends.sim.nvml` takes the place of `pynvml`
 among the modules that were sent to it, and it is told where to look for processes. So both ends of
 the link are the real ones, and nothing on the near side knows.
+
+Its servers are real processes under the agent's real supervisors; what they run, `sglang` of the
+host's PATH, is `backends.sim.engine`. One runs from the start where the scenario has load.
 """
 
 from __future__ import annotations
@@ -26,9 +29,14 @@ from typing import Final
 import asyncssh
 
 from backends.agent.loader import STUB
+from backends.sim.engine import STATE_FILE
+from backends.sim.machine import DemoServers, environment
+from backends.sim.nvml import SETUPS
 from backends.sim.proc_tree import KERNEL_LOG, ProcTree
+from backends.sim.profiles import free_port
 from backends.sim.scenarios import nvml_source
 
+PROC: Final = "proc"
 _MAX_PAYLOAD: Final = 8 << 20
 _CHUNK: Final = 65536
 _PROC_EVERY_S: Final = 1.0
@@ -51,7 +59,11 @@ def simulated_settings(piece: bytes, proc_root: Path) -> bytes:
     Raises:
         ValueError: It is not what an agent is sent.
     """
-    places = {"proc_root": str(proc_root), "kernel_log": str(proc_root / KERNEL_LOG)}
+    places = {
+        "proc_root": str(proc_root),
+        "kernel_log": str(proc_root / KERNEL_LOG),
+        "engine_state": str(proc_root.parent / STATE_FILE),
+    }
     return _packed({**_table(piece), **places})
 
 
@@ -91,9 +103,10 @@ class DemoServer(asyncssh.SSHServer):
 class Host:
     """Runs what a session asks for."""
 
-    def __init__(self, scenario: str, proc_root: Path) -> None:
+    def __init__(self, scenario: str, folder: Path) -> None:
         self._scenario = scenario
-        self._proc_root = proc_root
+        self._proc_root = folder / PROC
+        self._environment = environment(folder)
         self.processes: set[asyncio.subprocess.Process] = set()
 
     async def serve(self, session: asyncssh.SSHServerProcess[bytes]) -> None:
@@ -102,7 +115,6 @@ class Host:
         if command is None:
             session.exit(1)
             return
-        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         process = await asyncio.create_subprocess_exec(
             "/bin/sh",
             "-c",
@@ -111,7 +123,7 @@ class Host:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
-            env={**os.environ, "PATH": path},
+            env=self._environment,
         )
         self.processes.add(process)
         assert process.stdin is not None
@@ -197,17 +209,24 @@ async def _keep_current(tree: ProcTree) -> None:
         await asyncio.to_thread(tree.update)
 
 
-async def run(scenario: str) -> None:
+async def run(scenario: str, port: int) -> None:
     """Serve until standard input ends."""
-    with tempfile.TemporaryDirectory(prefix="gpuroom-demo-", ignore_cleanup_errors=True) as folder:
-        tree = ProcTree(Path(folder), scenario)
+    with tempfile.TemporaryDirectory(prefix="gpuroom-demo-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        (folder / PROC).mkdir()
+        tree = ProcTree(folder / PROC, scenario)
         tree.write()
-        keeper = asyncio.create_task(_keep_current(tree))
+        keepers = [asyncio.create_task(_keep_current(tree))]
+        if SETUPS[scenario].load > 0:
+            servers = DemoServers(folder)
+            keepers.append(asyncio.create_task(asyncio.to_thread(servers.start_first, port)))
         try:
-            await _serve(Host(scenario, tree.root))
+            await _serve(Host(scenario, folder))
         finally:
-            keeper.cancel()
-            await asyncio.gather(keeper, return_exceptions=True)
+            for keeper in keepers:
+                keeper.cancel()
+            await asyncio.gather(*keepers, return_exceptions=True)
+            DemoServers(folder).end()
 
 
 async def _serve(host: Host) -> None:
@@ -240,7 +259,8 @@ async def _serve(host: Host) -> None:
 def main() -> int:
     """`python -m backends.sim.server SCENARIO`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the room
-    asyncio.run(run(sys.argv[1] if len(sys.argv) > 1 else "healthy"))
+    scenario = sys.argv[1] if len(sys.argv) > 1 else "healthy"
+    asyncio.run(run(scenario, int(sys.argv[2]) if len(sys.argv) > 2 else free_port(30000)))
     return 0
 
 

@@ -74,8 +74,13 @@ def test_what_the_near_side_sent_is_kept() -> None:
         )
         return got
 
-    settings = swapped(lambda sent: simulated_settings(sent, Path("/tmp/p")), {"interval_s": 3})
-    assert settings == {"interval_s": 3, "proc_root": "/tmp/p", "kernel_log": "/tmp/p/kernel.log"}
+    settings = swapped(
+        lambda sent: simulated_settings(sent, Path("/tmp/d/proc")), {"interval_s": 3}
+    )
+    assert settings == {
+        "interval_s": 3, "proc_root": "/tmp/d/proc", "kernel_log": "/tmp/d/proc/kernel.log",
+        "engine_state": "/tmp/d/engine.json",
+    }  # fmt: skip
     modules = swapped(lambda sent: simulated_modules(sent, "idle"), {"x": "1", "pynvml": "real"})
     assert modules["x"] == "1"
     assert "SCENARIO = 'idle'" in str(modules["pynvml"])

@@ -43,13 +43,18 @@ def checked_name(value: Any) -> str:
     return value
 
 
-def list_runs(params: Params) -> List[Dict[str, Any]]:
-    """Every run that is known here, newest first, with whether it lives and how it ended."""
+def list_runs(params: Params, proc_root: str = "/proc") -> List[Dict[str, Any]]:
+    """Every run that is known here, newest first, with whether it lives and how it ended.
+
+    Args:
+        params: `limit`.
+        proc_root: Where runs of other users are looked for.
+    """
     places = {}
     for profile in folders(root()):
         for run in folders(os.path.join(root(), profile)):
             places[os.path.join(root(), profile, run)] = True
-    for place in foreign_places():
+    for place in foreign_places(proc_root):
         places[place] = True
     found = [run for run in (state(place) for place in places) if run is not None]
     found.sort(key=lambda run: -float(run["record"].get("started_at") or 0))
@@ -90,12 +95,12 @@ def left_over(found: Dict[str, Any]) -> List[members.Member]:
     return members.scan(found["record"], deep=False)
 
 
-def foreign_places() -> List[str]:
+def foreign_places(proc_root: str = "/proc") -> List[str]:
     """Run folders of other users' living supervisors."""
     found = []
-    for entry in os.listdir("/proc"):
+    for entry in os.listdir(proc_root):
         if entry.isdigit():
-            argv = processes.read_argv("/proc", int(entry))
+            argv = processes.read_argv(proc_root, int(entry))
             if len(argv) > 5 and argv[3] == TITLE and os.path.isabs(argv[4]):
                 found.append(argv[4])
     return found

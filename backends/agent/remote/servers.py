@@ -21,11 +21,18 @@ Params = Dict[str, Any]
 
 
 def register(agent: Any) -> None:
-    """Add the methods."""
+    """Add the methods.
+
+    A host may list its processes elsewhere than in /proc (setting `proc_root`): then whatever else
+    runs on the machine below it is none of its servers.
+    """
+    proc_root = str(agent.settings.get("proc_root", "/proc"))
     agent.methods.add("servers.start", start, threaded=True)
-    agent.methods.add("servers.list", runs.list_runs, threaded=True)
+    agent.methods.add(
+        "servers.list", lambda params: runs.list_runs(params, proc_root), threaded=True
+    )
     agent.methods.add("servers.look", look, threaded=True)
-    agent.methods.add("servers.check", check, threaded=True)
+    agent.methods.add("servers.check", lambda params: check(params, proc_root), threaded=True)
     agent.methods.add_stream("servers.stop", stop)
     agent.methods.add_stream("servers.hold", hold)
     strangers.register(agent)
@@ -136,11 +143,12 @@ def look(params: Params) -> Dict[str, Any]:
     return state
 
 
-def check(params: Params) -> Dict[str, Any]:
+def check(params: Params, proc_root: str = "/proc") -> Dict[str, Any]:
     """What could be in the way of a start, read and not judged.
 
     Args:
         params: `argv`, `cwd`, `port`, `paths` (model and log places), `profile`.
+        proc_root: Where runs of other users are looked for.
     """
     answer: Dict[str, Any] = {}
     if params.get("port"):
@@ -156,7 +164,8 @@ def check(params: Params) -> Dict[str, Any]:
         home = os.path.join(runs.root(), runs.checked_name(params["profile"]))
         os.makedirs(home, mode=0o755, exist_ok=True)
         answer["log_room"] = _path_facts(home)
-        mine = [run for run in runs.list_runs({}) if run["record"]["profile"] == params["profile"]]
+        known = runs.list_runs({}, proc_root)
+        mine = [run for run in known if run["record"]["profile"] == params["profile"]]
         answer["earlier"] = [run for run in mine if run["alive"]]
         left = {member for run in mine for member in runs.left_over(run)}
         answer["left"] = [members.describe(member) for member in sorted(left)]

@@ -14,11 +14,12 @@ Params = Dict[str, Any]
 
 
 def register(agent: Any) -> None:
-    """Add the methods."""
+    """Add the methods; only what the host lists as its processes is found."""
+    proc_root = str(agent.settings.get("proc_root", "/proc"))
     agent.methods.add("servers.inspect", inspect, threaded=True)
     agent.methods.add("servers.remaining", remaining, threaded=True)
     agent.methods.add("servers.describe", describe, threaded=True)
-    agent.methods.add("servers.candidates", candidates, threaded=True)
+    agent.methods.add("servers.candidates", lambda params: candidates(proc_root), threaded=True)
     agent.methods.add_stream("servers.stop_found", stop)
 
 
@@ -118,23 +119,23 @@ def _program(name: str, cwd: Optional[str], path: Optional[str]) -> Optional[str
     return found if found and os.access(found, os.X_OK) else None
 
 
-def candidates(params: Params) -> List[Dict[str, Any]]:
+def candidates(proc_root: str = "/proc") -> List[Dict[str, Any]]:
     """Processes that listen on TCP: what servers nobody here started may be among."""
-    inodes = ports.listeners()
-    held = ports.owners(list(inodes))
+    inodes = ports.listeners(proc_root)
+    held = ports.owners(list(inodes), proc_root)
     by_pid: Dict[int, List[Dict[str, Any]]] = {}
     for inode, pids in held.items():
         for pid in pids:
             by_pid.setdefault(pid, []).append(inodes[inode])
     found = []
     for pid, sockets in sorted(by_pid.items())[:500]:
-        who = ports.describe(pid)
+        who = ports.describe(pid, proc_root)
         if who is None:
             continue
-        who["argv"] = mask.argv(processes.read_argv("/proc", pid))[:400]
-        who["parent"] = processes.parent_of("/proc", pid)
+        who["argv"] = mask.argv(processes.read_argv(proc_root, pid))[:400]
+        who["parent"] = processes.parent_of(proc_root, pid)
         who["ports"] = sorted({socket["port"] for socket in sockets})
-        who["container"] = processes.read_container("/proc", pid)
+        who["container"] = processes.read_container(proc_root, pid)
         found.append(who)
     return found
 

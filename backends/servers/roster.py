@@ -24,7 +24,7 @@ from backends.servers.precheck import GONE_AFTER_STOP
 from backends.servers.profiles import Profile
 from backends.servers.recognise import named_model, named_port
 from backends.servers.report import stop_lines
-from backends.servers.verdict import Verdict
+from backends.servers.verdict import KILLED, Verdict
 from backends.servers.view import Doing, PhaseTime, ServerView, phase_times
 from backends.servers.watch import ServerWatch
 from backends.storage.starts import Start, StartHistory
@@ -236,7 +236,7 @@ class Roster:
     async def _last_words(self, watch: ServerWatch) -> None:
         """The end of the log comes a moment after the end of the process."""
         with contextlib.suppress(TimeoutError):
-            await watch.until(lambda found: found.cause is not None, LAST_WORDS_S)
+            await watch.until(lambda found: found.cause not in (None, KILLED), LAST_WORDS_S)
 
     async def _write_down(self, server: _Server, watch: ServerWatch, found: Assessment) -> None:
         try:

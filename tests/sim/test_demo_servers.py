@@ -114,10 +114,15 @@ async def test_too_much_memory_is_a_crash_with_its_cause(tmp_path: Path) -> None
     async with demo(tmp_path, "idle") as here:
         await here.board.roster("demo").start(MORE)
         await here.until(lambda: here.view(MORE).word == "crashed")
-        view = here.view(MORE)
-        assert view.verdict is not None
-        assert view.verdict.cause == "cuda-oom-late"
-        assert view.verdict.remedies
+
+        def cause() -> str | None:
+            found = here.view(MORE).found
+            return found.cause if found is not None else None
+
+        await here.until(lambda: cause() == "cuda-oom-late")
+        verdict = here.view(MORE).verdict
+        assert verdict is not None
+        assert verdict.remedies
         await here.until(lambda: here.used_gib < 8)
 
 

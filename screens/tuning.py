@@ -181,6 +181,12 @@ class TuningScreen(FilteringScreen):
             check = finding.rule if finding is not None else ""
             self.begin("measuring", lambda desk: self.work.measure(desk, check))
 
+    def action_try(self) -> None:
+        """Measure, apply what is under the cursor, measure again, and take it back."""
+        finding = self.list.current()
+        if finding is not None and self.judged is not None and not self.results.display:
+            self.begin("planning", lambda desk: self.work.try_out(desk, finding.check))
+
     def back(self) -> bool:
         """Esc leaves the results first, then the filter, then takes the marks away."""
         if self.results.display:

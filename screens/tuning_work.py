@@ -10,6 +10,7 @@ from backends.errors import AgentError, UsageError
 from backends.link.base import SecretKind, SecretQuestion
 from backends.tuning.desk import Desk, newest
 from backends.tuning.machines import holders, needs_name
+from backends.tuning.measurements import experiment, verdict
 from backends.tuning.measurements.desk import Wishes, measure_host
 from backends.tuning.measurements.parts import PARTS, settling
 from backends.tuning.snapshot import decode_snapshot
@@ -136,6 +137,39 @@ class TuningWork:
         failed = [f"{part}: {why}" for part, why in done.measured.failed.items()]
         words = "\n".join([*settled, *failed]) or "no finding has another verdict"
         screen.notify(words, title="measured", timeout=15, markup=False)
+
+    async def try_out(self, desk: Desk, check: str) -> None:
+        """An experiment with one fix: shown, confirmed, measured on both sides, taken back."""
+        screen, judged = self._screen, self._screen.judged
+        assert judged is not None
+        trial = await self._as_root(desk, lambda: experiment.prepare(desk, judged, check))
+        name = desk.machines.host.name
+        careful = needs_name(desk.machines)
+        yes = await screen.app.push_screen_wait(
+            ConfirmScreen(
+                screen.shell.look,
+                title=f"Try {check} on {name}: {experiment.RUNS} runs before, as many after",
+                text=careful or "It is taken back afterwards, whatever it shows.",
+                runs=trial.lines(),
+                type_this=name if careful else "",
+                locked="" if trial.planned.changes else "It is so already.",
+            )
+        )
+        if not yes:
+            return
+        tried = await experiment.carry_out(desk, trial, told=screen.say)
+        said = [f"{tried.fix}: {tried.summary}", "", *verdict.table(tried.lines).splitlines()]
+        back = ", ".join(dict.fromkeys(tried.restored)) or "nothing was applied"
+        await screen.app.push_screen_wait(
+            ConfirmScreen(
+                screen.shell.look,
+                title=f"What {check} did on {name}",
+                text=tried.note,
+                runs=said,
+                locked=f"Taken back: {back}.",
+            )
+        )
+        await screen.judge(desk)
 
     # -- the steps they share
 

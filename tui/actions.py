@@ -126,6 +126,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("tuning.group", "v", "group", "groups", "Group by group, or all by worth; Enter folds a group.", 16),
     Action("tuning.judge", "r", "judge", "again", "Read and judge the host again.", 17),
     Action("tuning.measure", "m", "measure", "measure", "Measure under a short load what is inconclusive.", 18),
+    Action("tuning.try", "x", "try", "try", "Try a fix: measure, apply, measure, take back; after a yes.", 21, changes_host=True),
     Action("tuning.own", "e", "own", "own files", "What gpuroom made lasting here; remove some of it.", 19),
     Action("tuning.as-root", "S", "as_root", "as root", "Read what only root may, too; asks for sudo's password.", 20),
     Action("own.mark", "space", "mark", "mark", "Mark a setting to be removed.", 10),

@@ -342,3 +342,18 @@ async def test_m_measures_what_the_finding_under_the_cursor_asks_for(tree: Tree)
         assert on.screen.judged is not None
         facts = on.screen.judged.gathered.document.facts
         assert any(fact.key.startswith("bench/wakeup") for fact in facts)
+
+
+async def test_x_tries_a_fix_and_takes_it_back(tree: Tree) -> None:
+    async with checklist(tree) as on:
+        await on.go_to("numa.balancing")
+        await on.pilot.press("x")
+        await on.asked()
+        assert "measure again" in on.text
+        assert f"write '0' to {BALANCING}" in on.text
+        await on.pilot.press("ctrl+y")
+        await until(on.pilot, lambda: "What numa.balancing did" in on.text)
+        assert "Taken back: applied" in on.text
+        assert tree.read(BALANCING) == b"1\n"
+        await on.pilot.press("escape")
+        await on.still()

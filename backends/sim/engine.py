@@ -20,6 +20,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 STATE_FILE = "engine.json"
@@ -27,6 +28,7 @@ SHARDS, BATCHES = 83, 23
 WEIGHTS_GB, CARD_GB = 52.4, 94.9
 TOO_MUCH = 0.95
 TOKENS_PER_S = 62.0
+MAX_RUNNING, POOL_TOKENS = 2048, 612352
 VERSION = "0.5.10"
 
 
@@ -38,6 +40,7 @@ class Engine:
         self.pace = 0.0 if os.environ.get("GPUROOM_DEMO_AT_ONCE") else 1.0
         self.ready = False
         self.requests = 0
+        self.prompt_tokens = self.made_tokens = 0
         self._rank = threading.Lock()
 
     def wait(self, seconds: float) -> None:
@@ -92,6 +95,28 @@ class Engine:
             "attention_backend": "trtllm_mla", "moe_runner_backend": "flashinfer_cutlass",
             "chunked_prefill_size": 8192, "disable_cuda_graph": False, "version": VERSION,
         }  # fmt: skip
+
+    def count(self, prompt_tokens: int, made_tokens: int) -> None:
+        """Add to the counters."""
+        with self._rank:
+            self.prompt_tokens += prompt_tokens
+            self.made_tokens += made_tokens
+
+    def metrics(self) -> str:
+        """What a scrape of it gives: gauges, and counters since its start."""
+        running = min(self.requests, MAX_RUNNING)
+        labels = '{model_name="%s",tp_rank="0"}' % self.model.replace('"', "")
+        values = (
+            ("num_running_reqs", "gauge", running),
+            ("num_queue_reqs", "gauge", self.requests - running),
+            ("token_usage", "gauge", round(min(1.0, self.requests * 640 / POOL_TOKENS), 4)),
+            ("prompt_tokens_total", "counter", self.prompt_tokens),
+            ("generation_tokens_total", "counter", self.made_tokens),
+        )
+        return "".join(
+            "# TYPE sglang:%s %s\nsglang:%s%s %s\n" % (name, kind, name, labels, value)
+            for name, kind, value in values
+        )
 
     @property
     def model(self) -> str:
@@ -212,6 +237,8 @@ def _handler(engine: Engine) -> Any:
             elif self.path in ("/v1/models", "/model_info"):
                 model = {"id": engine.model, "object": "model", "max_model_len": 202752}
                 self.answer(200, {"object": "list", "data": [model]})
+            elif self.path == "/metrics":
+                self.answer(200, engine.metrics())
             else:
                 self.answer(404)
 
@@ -221,12 +248,18 @@ def _handler(engine: Engine) -> Any:
                 asked = json.loads(self.rfile.read(min(size, 1 << 24)))
             except ValueError:
                 asked = None
-            if not isinstance(asked, dict) or not self.path.startswith("/v1/"):
+            if self.path == "/flush_cache":
+                self.answer(200, "Cache flushed.")
+                return
+            if not isinstance(asked, dict) or not self.path.startswith(("/v1/", "/generate")):
                 self.answer(400)
                 return
             engine.requests += 1
             try:
-                self.complete(asked, chat=self.path.endswith("/chat/completions"))
+                if self.path == "/generate":
+                    self.generate(asked)
+                else:
+                    self.complete(asked, chat=self.path.endswith("/chat/completions"))
             except OSError:
                 self.close_connection = True  # the client has gone: so has its request
             finally:
@@ -236,37 +269,71 @@ def _handler(engine: Engine) -> Any:
             wanted = asked.get("max_completion_tokens") or asked.get("max_tokens") or 16
             tokens = min(4096, max(1, int(wanted)))
             prompt = asked.get("prompt") or asked.get("messages") or ""
-            length = len(prompt) if isinstance(prompt, list) else max(1, len(str(prompt)) // 4)
+            length = _length(prompt)
             usage = {"prompt_tokens": length, "completion_tokens": tokens,
                      "total_tokens": length + tokens}  # fmt: skip
-            time.sleep(0.03 + length / 60_000.0)
-            speed = TOKENS_PER_S / (1.0 + max(0, engine.requests - 1) / 24.0)
             if not asked.get("stream"):
-                time.sleep(tokens / speed)
+                for _ in self.tokens(length, tokens):
+                    pass
                 self.answer(200, {"choices": [_choice(" ok" * tokens, chat, "length")],
                                   "model": engine.model, "usage": usage})  # fmt: skip
                 return
+            self.begin_stream()
+            for number in self.tokens(length, tokens):
+                last = "length" if number == tokens else None
+                self.event({"choices": [_choice(" ok", chat, last)], "model": engine.model})
+            if (asked.get("stream_options") or {}).get("include_usage"):
+                self.event({"choices": [], "model": engine.model, "usage": usage})
+            self.wfile.write(b"data: [DONE]\n\n")
+
+        def generate(self, asked: dict[str, Any]) -> None:
+            """SGLang's own route: ids or text in, a running count out."""
+            wanted = (asked.get("sampling_params") or {}).get("max_new_tokens") or 16
+            tokens = min(4096, max(1, int(wanted)))
+            length = _length(asked.get("input_ids") or asked.get("text") or "")
+            streamed = bool(asked.get("stream"))
+            if streamed:
+                self.begin_stream()
+            for number in self.tokens(length, tokens):
+                finish = {"type": "length", "length": tokens} if number == tokens else None
+                meta = {"prompt_tokens": length, "completion_tokens": number, "cached_tokens": 0,
+                        "finish_reason": finish}  # fmt: skip
+                if streamed:
+                    self.event({"text": " ok", "meta_info": meta})
+            if streamed:
+                self.wfile.write(b"data: [DONE]\n\n")
+            else:
+                self.answer(200, {"text": " ok" * tokens, "meta_info": meta})
+
+        def tokens(self, length: int, count: int) -> Iterator[int]:
+            """Numbers of the tokens of an answer, each when it is made."""
+            time.sleep(0.03 + length / 60_000.0)
+            engine.count(length, 1)
+            yield 1
+            for number in range(2, count + 1):
+                # The more there are, the slower each.
+                speed = TOKENS_PER_S / (1.0 + max(0, engine.requests - 1) / 24.0)
+                time.sleep(1.0 / speed)
+                engine.count(0, 1)
+                yield number
+
+        def begin_stream(self) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Connection", "close")
             self.end_headers()
             self.close_connection = True
-            for number in range(tokens):
-                last = "length" if number == tokens - 1 else None
-                self.event({"choices": [_choice(" ok", chat, last)], "model": engine.model})
-                time.sleep(1.0 / speed)
-            if (asked.get("stream_options") or {}).get("include_usage"):
-                self.event({"choices": [], "model": engine.model, "usage": usage})
-            self.wfile.write(b"data: [DONE]\n\n")
 
         def event(self, value: dict[str, Any]) -> None:
             self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
             self.wfile.flush()
 
         def answer(self, status: int, value: Any = None) -> None:
-            body = b"" if value is None else json.dumps(value).encode()
+            kind = "text/plain" if isinstance(value, str) else "application/json"
+            text = value if isinstance(value, str) else json.dumps(value)
+            body = b"" if value is None else text.encode()
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -275,6 +342,14 @@ def _handler(engine: Engine) -> Any:
             pass
 
     return Handler
+
+
+def _length(prompt: Any) -> int:
+    """Tokens of a prompt: its ids are counted, its text is estimated."""
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], int):
+        return len(prompt)
+    text = prompt if isinstance(prompt, str) else json.dumps(prompt)
+    return max(1, len(text) // 4)
 
 
 def _choice(text: str, chat: bool, finish: Any) -> dict[str, Any]:

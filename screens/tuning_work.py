@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from backends.errors import AgentError, UsageError
+from backends.errors import AgentError, ReadOnlyError, UsageError
 from backends.link.base import SecretKind, SecretQuestion
 from backends.tuning.desk import Desk, newest
 from backends.tuning.machines import holders, needs_name
@@ -113,25 +113,38 @@ class TuningWork:
         if not parts:
             screen.notify("nothing is inconclusive that a measurement settles", markup=False)
             return
-        name = desk.machines.host.name
-        holding = holders(desk.machines.host) if any(part.gpu for part in parts) else []
-        yes = await screen.app.push_screen_wait(
-            ConfirmScreen(
-                screen.shell.look,
-                title=f"Measure on {name}; nothing is changed",
-                text=f"{len(holding)} processes hold its GPUs: they get slower, and the figures "
-                "are of a busy host."
-                if holding
-                else "",
-                runs=[f"{part.name}: {part.what}" for part in parts]
-                + [f"holds a GPU: {one.pid} {one.command[:80]}" for one in holding[:8]],
-                type_this=name if holding else "",
+        host = desk.machines.host
+        holding = holders(host) if any(part.gpu for part in parts) else []
+        runs = [f"{part.name}: {part.what}" for part in parts]
+        runs += [f"holds a GPU: {one.pid} {one.command[:80]}" for one in holding[:8]]
+        careful = f"{host.name} is marked production. " if host.config.production else ""
+        if holding:
+            careful += f"{len(holding)} processes hold its GPUs: they get slower, "
+            careful += "and the figures are of a busy host."
+
+        async def agreed(careful: str) -> bool:
+            yes = await screen.app.push_screen_wait(
+                ConfirmScreen(
+                    screen.shell.look,
+                    title=f"Measure on {host.name}; nothing is changed",
+                    text=careful,
+                    runs=runs,
+                    type_this=host.name if careful else "",
+                )
             )
-        )
-        if not yes:
+            return bool(yes)
+
+        if not await agreed(careful):
             return
         screen.say("measuring")
-        done = await measure_host(desk, judged, parts, Wishes(beside=bool(holding)), screen.say)
+        try:
+            wishes = Wishes(beside=bool(careful))
+            done = await measure_host(desk, judged, parts, wishes, screen.say)
+        except ReadOnlyError as refused:
+            # The agent looks itself: at memory, too, whose process is not visible from there.
+            if careful or not await agreed(refused.detail):
+                raise
+            done = await measure_host(desk, judged, parts, Wishes(beside=True), screen.say)
         screen.take(desk, done.judged)
         settled = [f"{f.check}: {f.verdict.value}" for f in done.settled(judged.findings)]
         failed = [f"{part}: {why}" for part, why in done.measured.failed.items()]

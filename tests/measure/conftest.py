@@ -52,7 +52,9 @@ class FakeGpus:
     def set(self, **values: Any) -> None:
         """Change the GPUs."""
         self.values.update(values)
-        self.world.write_text(json.dumps(self.values))
+        new = self.world.with_suffix(".new")
+        new.write_text(json.dumps(self.values))
+        new.replace(self.world)
 
     def tool(self, name: str, script: str) -> str:
         """A program of the host, in sh; gives its path."""

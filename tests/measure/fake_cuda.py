@@ -11,6 +11,7 @@ that of the bytes, by the GPU's own clock, so that nothing takes long.
 import ctypes
 import json
 import os
+import threading
 import time
 
 _real = ctypes.CDLL
@@ -154,13 +155,19 @@ def _cuMemcpyDtoDAsync_v2(cuda, to, source, size, stream):
     _copy(cuda, to, source, size, world().get("memory_gb_s", 4400.0) / 2)
 
 
+def _write(path, text):
+    """Whole or not at all: somebody reads it meanwhile."""
+    temporary = "%s.%d.%d" % (path, os.getpid(), threading.get_ident())
+    with open(temporary, "w") as file:
+        file.write(text)
+    os.replace(temporary, path)
+
+
 def _cuMemsetD32Async(cuda, to, value, size, stream):
     """Only a load fills memory: links rise, slowly enough for a test to see both."""
-    with open(os.environ["FAKE_CUDA"] + ".load", "w") as file:
-        file.write(str(os.getpid()))
+    _write(os.environ["FAKE_CUDA"] + ".load", str(os.getpid()))
     for path, text in world().get("rises", {}).items():
-        with open(path, "w") as file:
-            file.write(text)
+        _write(path, text)
     time.sleep(0.002)
 
 

@@ -97,3 +97,17 @@ def test_an_experiment_wants_a_yes_and_says_what_came_of_it(room: Room) -> None:
     _, text, _ = room.say("history")
     assert text.count("experiment ") == 2
     assert "numa.balancing" in text
+
+
+def test_a_production_host_is_measured_after_a_yes(
+    tmp_path: Path, gpus: FakeGpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = make_host(tmp_path / "root", gpus=0)
+    config = tmp_path / "config.toml"
+    config.write_text('[[hosts]]\nname = "gpu01"\ntarget = "local"\nproduction = true\n')
+    argv = ["tuning", "gpu01", "measure", "--only", "copies", "--root", str(tree.folder)]
+    argv += ["--python", gpus.python, "--config", str(config)]
+    assert main(argv) == 5
+    assert "marked production" in capsys.readouterr().err
+    assert main([*argv, "--yes"]) == 0
+    assert "host to GPU 0" in capsys.readouterr().out

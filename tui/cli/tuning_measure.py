@@ -12,7 +12,7 @@ from backends.storage.measurement_tables import StoredMeasurement
 from backends.tuning import report
 from backends.tuning.desk import Desk
 from backends.tuning.engine import Options
-from backends.tuning.machines import Machines
+from backends.tuning.machines import Machines, needs_name
 from backends.tuning.measurements import experiment as experiments
 from backends.tuning.measurements import history, verdict
 from backends.tuning.measurements.desk import Measurement, Wishes, measure_host
@@ -38,6 +38,8 @@ async def measure(config: Config, arguments: argparse.Namespace, options: Option
         return await _history(arguments)
     named = [name for name in arguments.only or () if name != OPEN]
     parts = chosen(named) if named or not arguments.only else ()
+    if not named and not arguments.path:
+        parts = tuple(part for part in parts if part.name != "read")
     wishes = Wishes(arguments.path, arguments.python, arguments.yes, arguments.seconds)
     async with opened(config, arguments.host) as (session, below):
         desk = Desk(Machines(session, below), options, reading_of(arguments))
@@ -136,7 +138,6 @@ async def experiment(config: Config, arguments: argparse.Namespace, options: Opt
     if not arguments.snapshot:
         raise UsageError("experiment needs a check", hint="`gpuroom tuning HOST` lists them")
     parts = chosen(arguments.only) if arguments.only else ()
-    wishes = Wishes(arguments.path, arguments.python, False, arguments.seconds)
     async with opened(config, arguments.host) as (session, below):
         desk = Desk(Machines(session, below), options, reading_of(arguments))
         judged = await desk.judge(arguments.timeout)
@@ -146,6 +147,9 @@ async def experiment(config: Config, arguments: argparse.Namespace, options: Opt
         if arguments.dry_run:
             return 0
         confirm(desk.machines, trial.planned, arguments)
+        # Where the name had to be typed, it was; whoever else holds GPUs is still refused.
+        beside = bool(needs_name(desk.machines))
+        wishes = Wishes(arguments.path, arguments.python, beside, arguments.seconds)
         done = await experiments.carry_out(
             desk, trial, keep=arguments.keep, runs=arguments.runs, wishes=wishes, told=told
         )

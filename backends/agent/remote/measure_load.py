@@ -45,13 +45,12 @@ class Watch:
         self._seen: Dict[Tuple[str, str], List[Any]] = {}
         self._threads: List[threading.Thread] = []
         self._began = 0.0
-        self._counts: Dict[str, int] = {}
+        self._counts = self._counters()
         self.risen: Dict[str, int] = {}
 
     def begin(self) -> None:
         """Start reading; the load is running by now."""
         self._began = time.monotonic()
-        self._counts = self._counters()
         gpus = self._gpus()
         for handle, address in gpus:
             self._start(self._watch_gpu, handle, address)

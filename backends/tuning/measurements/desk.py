@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from backends.errors import ReadOnlyError
 from backends.storage.measurement_tables import MeasurementHistory
 from backends.storage.tuning_tables import TuningHistory
 from backends.tuning.desk import Desk, Judged
@@ -74,8 +75,17 @@ async def ask(
     wishes: Wishes | None = None,
     told: Callable[[str], None] = lambda said: None,
 ) -> Measured:
-    """Measure alone; see `backends.tuning.measurements.run.measure` for what it raises."""
+    """Measure alone; see `backends.tuning.measurements.run.measure` for what it raises.
+
+    Raises:
+        ReadOnlyError: The host is marked production, and it was not confirmed.
+    """
     wishes = wishes or Wishes()
+    host = desk.machines.host
+    if host.config.production and not wishes.beside and any(part.gpu for part in parts):
+        raise ReadOnlyError(
+            "nothing was measured", f"{host.name} is marked production", "add --yes"
+        )
     root = desk.reading.root
     return await measure(
         desk.machines.host,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import statistics
@@ -21,6 +22,7 @@ from backends.tuning.readers import nccl_tests, nvbandwidth
 from backends.tuning.readers.excerpt import Excerpt, split
 
 LIMIT_S: Final = 300.0
+GRACE_S: Final = 60.0
 BUSY: Final = 16
 MAX_RESULTS: Final = 10_000
 MAX_NOTES: Final = 100
@@ -104,27 +106,33 @@ async def measure(
     printed: dict[str, list[str]] = {}
     failed: dict[str, str] = {}
     end: Message | None = None
-    async with contextlib.aclosing(stream):
-        async for piece in stream:
-            message = parse(piece)
-            if message is None:
-                continue
-            if message.said:
-                told(clean(message.said, 200))
-            elif message.tool:
-                printed.setdefault(message.tool, []).append(message.output)
-            elif message.part and len(failed) < MAX_NOTES:
-                failed[clean(message.part, 40)] = clean(message.words, 300) or (
-                    f"it ended with status {message.status}"
-                )
-            elif message.status is not None:
-                end = message
-            elif message.key.startswith("bench/") and len(facts) < MAX_RESULTS:
-                error = None if message.value is not None else message.error or "not known"
-                fact = Fact(message.key, message.value, "measured", error, now, vantage)
-                facts.append(clean_fact(fact))
-    if end is not None and end.status == BUSY:
-        raise ReadOnlyError("nothing was measured", clean(end.words, 300), "add --yes")
+    try:
+        # The agent ends what it runs by itself; this is for one that hangs.
+        async with asyncio.timeout(limit_s + GRACE_S):
+            async with contextlib.aclosing(stream):
+                async for piece in stream:
+                    message = parse(piece)
+                    if message is None:
+                        continue
+                    if message.said:
+                        told(clean(message.said, 200))
+                    elif message.tool:
+                        printed.setdefault(message.tool, []).append(message.output)
+                    elif message.part and len(failed) < MAX_NOTES:
+                        failed[clean(message.part, 40)] = clean(message.words, 300) or (
+                            f"it ended with status {message.status}"
+                        )
+                    elif message.status is not None:
+                        end = message
+                    elif message.key.startswith("bench/") and len(facts) < MAX_RESULTS:
+                        error = None if message.value is not None else message.error or "not known"
+                        fact = Fact(message.key, message.value, "measured", error, now, vantage)
+                        facts.append(clean_fact(fact))
+            if end is not None and end.status == BUSY:
+                raise ReadOnlyError("nothing was measured", clean(end.words, 300), "add --yes")
+    except TimeoutError:
+        why = f"no answer within {limit_s + GRACE_S:.0f} s: its driver may hang"
+        raise AgentError(f"nothing was measured on {session.name}", why) from None
     for tool, outputs in printed.items():
         facts += tool_facts(tool, outputs, vantage, now)[:MAX_RESULTS]
     if end is None or not any(fact.value is not None for fact in facts):

@@ -124,7 +124,9 @@ def figures_of(live: Live) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:
     ttft = tpot = e2e = None
     if now is not None:
         output, total = now.output_tokens_per_s, now.total_tokens_per_s
-        ttft, tpot, e2e = median(live.ttft_s), median(live.tpot_s), median(live.e2e_s)
+        # While it warms up nothing is measured yet: what ended in the last quarter of a second.
+        ttft = median(live.ttft_s) or now.ttft_s
+        tpot, e2e = median(live.tpot_s), median(live.e2e_s) or now.e2e_s
     elif last is not None:
         output = rates.output_tokens_per_s if rates else None
         total = rates.total_tokens_per_s if rates else None

@@ -11,23 +11,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-import msgspec
-
 from backends import paths
 from backends.bench.against import against_baseline
 from backends.bench.compare import Comparison
 from backends.bench.compare_steps import StepWord, step_words
-from backends.bench.efficiency import conditions_of, possible_of
 from backends.bench.endpoint import Endpoint
 from backends.bench.place import HostSession, beside
 from backends.bench.plan import Plan
 from backends.bench.possible import Possible
 from backends.bench.preflight import refuses
-from backends.bench.provenance import SessionAgent, what_serves
-from backends.bench.remote_model import weigh_remote
+from backends.bench.provenance import what_serves
 from backends.bench.results import Finding, RunResult, StepResult
 from backends.bench.run_events import Event, Noticed, Progress, RequestEnded, StepEnded
 from backends.bench.runner import Run, prepare_run, record_file
+from backends.bench.weigh_run import weighed
 from backends.clock import SYSTEM_CLOCK, Clock
 from backends.errors import RoomError, UsageError
 from backends.storage.history import History
@@ -254,18 +251,9 @@ class BenchDesk:
         self, live: Live, session: HostSession, result: RunResult, model: str | None
     ) -> None:
         """What was possible, into the document too."""
-        try:
-            if model is None:
-                raise UsageError("the server's arguments name no model")
-            conditions = conditions_of(result)
-            name, weights = await weigh_remote(SessionAgent(session), model)
-            live.possible = possible_of(result, name, weights, conditions)
-        except RoomError as error:
-            live.possible_absent = str(error)
-        weighed = msgspec.structs.replace(
-            result, possible=live.possible, possible_absent=live.possible_absent or None
-        )
-        await asyncio.to_thread(self._save, weighed)
+        found = await weighed(session, result, model)
+        live.possible, live.possible_absent = found.possible, found.possible_absent or ""
+        await asyncio.to_thread(self._save, found)
         self.version += 1
 
     def _save(self, result: RunResult) -> None:

@@ -82,10 +82,18 @@ def load_model(name: str, override: Quantization | None = None) -> tuple[str, We
     if path.is_file():
         config = read_json(path)
         return path.name, weigh(config, str(path), override)
+    known = shipped_model(name, override)
+    if known is None:
+        raise _not_found(name)
+    return known
+
+
+def shipped_model(name: str, override: Quantization | None = None) -> tuple[str, Weights] | None:
+    """A model that is known by name, weighed; None where it is not."""
     for model in shipped_models():
         if name.lower() in (known.lower() for known in (model.name, *model.aliases)):
             return model.name, weigh(model.config, model.source, override)
-    raise _not_found(name)
+    return None
 
 
 def weigh(

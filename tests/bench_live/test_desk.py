@@ -8,14 +8,17 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from backends.bench.desk import BenchDesk, Live
 from backends.bench.job import STUB
+from backends.bench.weigh_run import weighed
 from backends.errors import UsageError
 from backends.hub import HostSession
 from backends.storage.history import History
 from tests.bench.conftest import Scheduled, closed
+from tests.bench_data.runs import run
 from tests.bench_live.conftest import DEADLINE_S
 
 
@@ -100,6 +103,21 @@ async def test_a_generator_killed_on_the_host_leaves_what_it_told(
         assert sum(step.succeeded for step in result.steps) >= 8
         assert history.samples_of(live.run_id).exists()
     await desk.close()
+
+
+async def test_a_model_that_cannot_be_read_is_weighed_by_its_name(here: HostSession) -> None:
+    measured = run(1)
+    config = {"model_path": "/nowhere/GLM-5-NVFP4", "tp_size": "8"}
+    environment = msgspec.structs.replace(measured.environment, effective_config=config)
+    measured = msgspec.structs.replace(measured, environment=environment)
+    found = await weighed(here, measured, None)
+    assert found.possible_absent is None
+    assert found.possible is not None
+    assert found.possible.model == "GLM-5-NVFP4"
+    assert found.possible.step("64 streams") is not None
+    unknown = await weighed(here, measured, "/nowhere/some-model-of-ours")
+    assert unknown.possible is None
+    assert "some-model-of-ours" in (unknown.possible_absent or "")
 
 
 async def test_a_server_that_is_down_is_said(here: HostSession, scheduled: Scheduled) -> None:

@@ -12,12 +12,12 @@ import msgspec
 
 from backends import paths
 from backends.bench import planfile
-from backends.bench.onhost import Asker
 from backends.bench.plan import Closed, Open, Plan, Trace
 from backends.bench.preflight import refuses
-from backends.bench.provenance import SessionAgent, what_serves
+from backends.bench.provenance import what_serves
 from backends.bench.results import RunResult, RunStatus, Severity, to_json
 from backends.bench.runner import Run, prepare_run, record_file
+from backends.bench.weigh_run import weighed
 from backends.errors import RoomError, UsageError
 from backends.storage.atomic import write_bytes
 from backends.storage.history import History
@@ -144,7 +144,7 @@ async def _bench(arguments: argparse.Namespace, plan: Plan, found: Where) -> int
         result = await _until_interrupted(run)
         _keep(result, folder)
         if there.session is not None and result.steps:
-            result = await _weighed(there.session, result, model)
+            result = await weighed(there.session, result, model)
             _keep(result, folder)
     if arguments.json:
         sys.stdout.write(to_json(result).decode() + "\n")
@@ -159,22 +159,6 @@ async def _bench(arguments: argparse.Namespace, plan: Plan, found: Where) -> int
         else:
             _against_pinned(result)
     return exit_status(result)
-
-
-async def _weighed(session: Asker, result: RunResult, model: str | None) -> RunResult:
-    """The document with what each step could have been, or why that is not known."""
-    from backends.bench.efficiency import conditions_of, possible_of
-    from backends.bench.remote_model import weigh_remote
-
-    try:
-        conditions = conditions_of(result)
-        if model is None:
-            raise UsageError("the server's arguments name no model")
-        name, weights = await weigh_remote(SessionAgent(session), model)
-        possible = possible_of(result, name, weights, conditions)
-    except RoomError as error:
-        return msgspec.structs.replace(result, possible_absent=str(error))
-    return msgspec.structs.replace(result, possible=possible)
 
 
 def _against_pinned(result: RunResult) -> None:

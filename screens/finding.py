@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
 
+from textual.binding import BindingType
 from textual.widget import Widget
 
 from backends.tuning.catalogue import entries
@@ -14,6 +16,7 @@ from backends.tuning.report import step_text, trial_text
 from screens.base import HubScreen
 from screens.gpu import Facts
 from screens.tuning_list import TOKENS, cost_of, glyph_of
+from tui.bindings import bindings
 from tui.rows import Line, Row
 from tui.shell import Shell
 from tui.widgets.host_state import wrap
@@ -29,8 +32,10 @@ class FindingScreen(HubScreen):
         shell: The room.
         judged: The run it is of.
         finding: Which.
+        fix: Begins to put it right, once this screen is gone.
     """
 
+    BINDINGS: ClassVar[list[BindingType]] = bindings("tuning.fix")
     AREAS = ("nav",)
     AUTO_FOCUS = "#facts"
     ABOUT = (
@@ -39,8 +44,15 @@ class FindingScreen(HubScreen):
         "its source; the fix in both forms and the way back. Esc goes back to the checklist."
     )
 
-    def __init__(self, shell: Shell, judged: Judged, finding: Finding) -> None:
+    def __init__(
+        self,
+        shell: Shell,
+        judged: Judged,
+        finding: Finding,
+        fix: Callable[[str], None] = lambda check: None,
+    ) -> None:
         super().__init__(shell)
+        self._begin_fix = fix
         self.judged = judged
         self.finding = finding
         self.text = Facts(shell.look)
@@ -52,6 +64,11 @@ class FindingScreen(HubScreen):
     def compose_body(self) -> Sequence[Widget]:
         """The text."""
         return (self.text,)
+
+    def action_fix(self) -> None:
+        """Go back, and show there what would be done for it."""
+        self.dismiss(None)
+        self._begin_fix(self.finding.check)
 
     def show_body(self, now_s: float) -> None:
         """A finding does not change; a new run has new ones."""

@@ -289,7 +289,10 @@ class TuningScreen(FilteringScreen):
         elif self.judged is not None:
             from screens.finding import FindingScreen
 
-            self.app.push_screen(FindingScreen(self.shell, self.judged, finding))
+            self.app.push_screen(FindingScreen(self.shell, self.judged, finding, self._fix_one))
+
+    def _fix_one(self, check: str) -> None:
+        self.begin("planning", lambda desk: self.work.fix(desk, [check]))
 
 
 def paragraphs(finding: Finding) -> list[Sequence[Span]]:

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from backends.errors import AgentError, ReadOnlyError, UsageError
+from backends.errors import ReadOnlyError, UsageError
 from backends.link.base import SecretKind, SecretQuestion
+from backends.tuning.changes import RootNeeded
 from backends.tuning.desk import Desk, newest
 from backends.tuning.machines import holders, needs_name
 from backends.tuning.measurements import experiment, verdict
@@ -230,14 +231,13 @@ class TuningWork:
         """Do it; where sudo wants a password, ask for it and do it again.
 
         Raises:
-            AgentError: It was not given, or not accepted.
+            RootNeeded: It was not given, or not accepted.
         """
         for attempt in range(1, TRIES + 1):
             try:
                 return await work()
-            except AgentError as error:
-                wanted = "as root" in str(error) and "password" in str(error)
-                if not wanted or not await self._ask_password(desk, attempt):
+            except RootNeeded as error:
+                if not error.wants_password or not await self._ask_password(desk, attempt):
                     raise
         raise UsageError("the password was not accepted")
 

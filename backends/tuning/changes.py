@@ -20,6 +20,8 @@ from backends.tuning.machines import Machines
 from backends.tuning.steps import File, Step
 
 STEP_S: Final = 180.0
+NOT_ALLOWED: Final = "not allowed as root"
+"""What the agent says when sudo refuses."""
 Converted = TypeVar("Converted", bound=msgspec.Struct)
 
 
@@ -87,13 +89,18 @@ async def read(
 
     Raises:
         LinkError: There is no link.
-        AgentError: It did not answer, or may not read as root.
+        RootNeeded: It may not read as root.
+        AgentError: It did not answer.
     """
     params = {"paths": list(paths), **_as_root(machines, vantage, reading)}
-    answer = await machines.at(vantage).request(
-        "changes.read", params, asked_by="tuning", what="read what would change", timeout_s=60.0
-    )
-    got = _converted(answer, _Files, machines.at(vantage).name)
+    session = machines.at(vantage)
+    try:
+        answer = await session.request(
+            "changes.read", params, asked_by="tuning", what="read what would change", timeout_s=60.0
+        )
+    except AgentError as error:
+        raise _refused(error, session.name) from error
+    got = _converted(answer, _Files, session.name)
     return Looked(got.boot_id, {path: _file(got.files.get(path)) for path in paths})
 
 
@@ -105,6 +112,7 @@ async def carry_out(
     Raises:
         ReadOnlyError: The host is read-only here.
         LinkError: There is no link; nothing was sent.
+        RootNeeded: It may not act as root.
         AgentError: It did not answer: whether anything was done is not known.
     """
     rows: list[dict[str, object]] = []
@@ -118,14 +126,17 @@ async def carry_out(
                 row["expect"] = _encoded(step.old)
         rows.append(row)
     session = machines.at(vantage)
-    answer = await session.request(
-        "changes.carry_out",
-        {"steps": rows, "boot_id": boot_id, **_as_root(machines, vantage, reading)},
-        asked_by="tuning",
-        what="change settings",
-        changes_host=True,
-        timeout_s=STEP_S,
-    )
+    try:
+        answer = await session.request(
+            "changes.carry_out",
+            {"steps": rows, "boot_id": boot_id, **_as_root(machines, vantage, reading)},
+            asked_by="tuning",
+            what="change settings",
+            changes_host=True,
+            timeout_s=STEP_S,
+        )
+    except AgentError as error:
+        raise _refused(error, session.name) from error
     got = _converted(answer, _Answer, session.name)
     done = tuple(
         Done(
@@ -137,6 +148,27 @@ async def carry_out(
         for one in got.steps
     )
     return Carried(clean(got.refused, 300), done, tuple(clean(k, 300) for k in got.kernel[:40]))
+
+
+class RootNeeded(AgentError):
+    """sudo did not let us; its words say why."""
+
+    @property
+    def wants_password(self) -> bool:
+        """Whether a password would help."""
+        return "password" in self.detail
+
+
+def _refused(error: AgentError, name: str) -> AgentError:
+    """The agent's refusal with what to do about it; any other error as it is."""
+    words = str(error).partition(NOT_ALLOWED)[2]
+    if not words:
+        return error
+    return RootNeeded(
+        f"not allowed as root on {name}",
+        words.lstrip(": "),
+        "log in as root, allow `sudo -n`, or give the password (--ask-password)",
+    )
 
 
 def _as_root(machines: Machines, vantage: Vantage, reading: Reading) -> dict[str, object]:

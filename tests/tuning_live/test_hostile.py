@@ -24,6 +24,7 @@ from backends.hub import RoomHub
 from backends.session import HostSession
 from backends.tuning import apply as applying
 from backends.tuning import prepare, rollback
+from backends.tuning.changes import RootNeeded
 from backends.tuning.desk import Desk, newest
 from backends.tuning.fixes import kernel_flags
 from backends.tuning.gather import Reading, reached
@@ -278,8 +279,10 @@ async def test_where_sudo_wants_a_password_it_says_so_and_takes_it(
         session: HostSession = hub.sessions[0]
         desk = Desk(Machines(session), reading=Reading(root=str(tree.folder)))
         judged = await desk.judge(DEADLINE_S)
-        with pytest.raises(Exception, match="a password is required"):
+        with pytest.raises(RootNeeded, match="a password is required") as caught:
             await desk.plan(judged, ["numa.balancing"])
+        assert caught.value.wants_password
+        assert "--ask-password" in caught.value.hint
         desk = Desk(
             Machines(session), reading=Reading(root=str(tree.folder), password="open sesame")
         )

@@ -12,10 +12,10 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from backends.config import Config, HostConfig
-from backends.errors import AgentError
 from backends.hub import RoomHub as RealHub
 from backends.link.base import Prompter
 from backends.tuning import desk as desks
+from backends.tuning.changes import RootNeeded
 from backends.tuning.gather import Reading
 from backends.tuning.snapshot import Outcome
 from screens.auth import AuthScreen
@@ -217,8 +217,9 @@ async def test_enter_shows_all_of_a_finding(tree: Tree) -> None:
             f"{BALANCING} = 1", "at once", "to last",
         ):  # fmt: skip
             assert word in on.text, word
-        await on.pilot.press("escape")
-        await on.still()
+        await on.pilot.press("f")
+        await on.yes()
+        assert tree.read(BALANCING) == b"0\n", "f puts it right from there, too"
 
 
 async def test_filter_and_groups(tree: Tree) -> None:
@@ -306,9 +307,7 @@ async def test_a_password_is_asked_once_and_kept_in_memory_alone(
     async def wants_password(*arguments, reading, **more):  # type: ignore[no-untyped-def]
         given.append(reading.password)
         if reading.password != "open sesame":
-            raise AgentError(
-                "changes.read failed", "not allowed as root: sudo: a password is required"
-            )
+            raise RootNeeded("not allowed as root on gpu01", "sudo: a password is required")
         return await real(*arguments, reading=reading, **more)
 
     monkeypatch.setattr("backends.tuning.prepare.prepare_tasks", wants_password)

@@ -8,7 +8,10 @@ from backends.tuning.engine import evaluate
 from backends.tuning.facts import Fact, FactsDocument, Value
 from backends.tuning.measurements import figures, joining
 from backends.tuning.measurements.history import compare, compared_table
+from backends.tuning.measurements.parts import PARTS, TRIED_WITH
 from backends.tuning.measurements.run import parse
+from backends.tuning.rules import all_rules
+from tests.conftest import ROOT
 
 A, B = "0000:01:00.0", "0000:02:00.0"
 
@@ -144,3 +147,13 @@ def test_a_pair_far_below_its_peers_is_named() -> None:
     assert "bench/p2p/0000:02:00.0/0000:00:00.0/gb_s" in odd.rests_on
     others = [f for f in found.values() if f.rule == "bench.p2p" and f.instance and f is not odd]
     assert all(f.verdict.value != "WARN" for f in others)
+
+
+def test_every_part_is_described_and_answers_checks_that_exist() -> None:
+    text = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
+    ids = {rule.id for rule in all_rules()}
+    for part in PARTS:
+        assert f"| `{part.name}` |" in text
+        assert set(part.answers) <= ids
+    for name in TRIED_WITH:
+        assert name.endswith(".") or name in ids

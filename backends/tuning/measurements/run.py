@@ -26,6 +26,10 @@ GRACE_S: Final = 60.0
 BUSY: Final = 16
 MAX_RESULTS: Final = 10_000
 MAX_NOTES: Final = 100
+MAX_OUTPUTS: Final = 16
+MAX_OUTPUT_CHARS: Final = 256 * 1024
+READERS: Final = {"nvbandwidth": nvbandwidth.read, "all_reduce_perf": nccl_tests.read}
+"""By tool of the host: what reads its output."""
 
 
 class Message(msgspec.Struct):
@@ -102,39 +106,20 @@ async def measure(
     stream = session.stream(
         "measure.run", params, asked_by="tuning", what="measure", timeout_s=60.0
     )
-    facts: list[Fact] = []
-    printed: dict[str, list[str]] = {}
-    failed: dict[str, str] = {}
-    end: Message | None = None
+    answer = _Answer(vantage, now, told)
     try:
         # The agent ends what it runs by itself; this is for one that hangs.
-        async with asyncio.timeout(limit_s + GRACE_S):
-            async with contextlib.aclosing(stream):
-                async for piece in stream:
-                    message = parse(piece)
-                    if message is None:
-                        continue
-                    if message.said:
-                        told(clean(message.said, 200))
-                    elif message.tool:
-                        printed.setdefault(message.tool, []).append(message.output)
-                    elif message.part and len(failed) < MAX_NOTES:
-                        failed[clean(message.part, 40)] = clean(message.words, 300) or (
-                            f"it ended with status {message.status}"
-                        )
-                    elif message.status is not None:
-                        end = message
-                    elif message.key.startswith("bench/") and len(facts) < MAX_RESULTS:
-                        error = None if message.value is not None else message.error or "not known"
-                        fact = Fact(message.key, message.value, "measured", error, now, vantage)
-                        facts.append(clean_fact(fact))
-            if end is not None and end.status == BUSY:
-                raise ReadOnlyError("nothing was measured", clean(end.words, 300), "add --yes")
+        async with asyncio.timeout(limit_s + GRACE_S), contextlib.aclosing(stream):
+            async for piece in stream:
+                answer.take(piece)
     except TimeoutError:
         why = f"no answer within {limit_s + GRACE_S:.0f} s: its driver may hang"
         raise AgentError(f"nothing was measured on {session.name}", why) from None
-    for tool, outputs in printed.items():
-        facts += tool_facts(tool, outputs, vantage, now)[:MAX_RESULTS]
+    facts, failed, end = answer.facts, answer.failed, answer.end
+    if end is not None and end.status == BUSY:
+        raise ReadOnlyError("nothing was measured", clean(end.words, 300), "add --yes")
+    for tool, said in answer.printed.items():
+        facts += tool_facts(tool, said, vantage, now)[:MAX_RESULTS]
     if end is None or not any(fact.value is not None for fact in facts):
         words = "; ".join(f"{part}: {why}" for part, why in failed.items())
         raise AgentError(
@@ -145,6 +130,41 @@ async def measure(
     for part, why in failed.items():
         facts.append(clean_fact(Fact(f"bench/failed/{part}", why, "measured", None, now, vantage)))
     return Measured(FactsDocument(_once(facts), session.name), failed)
+
+
+class _Answer:
+    """The agent's pieces, put in order; never more of them than there is room for."""
+
+    def __init__(self, vantage: Vantage, now: str, told: Callable[[str], None]) -> None:
+        self._vantage = vantage
+        self._now = now
+        self._told = told
+        self.facts: list[Fact] = []
+        self.printed: dict[str, list[str]] = {}
+        self.failed: dict[str, str] = {}
+        self.end: Message | None = None
+
+    def take(self, piece: object) -> None:
+        """Take one in; what is none is left out."""
+        message = parse(piece)
+        if message is None:
+            return
+        if message.said:
+            self._told(clean(message.said, 200))
+        elif message.tool in READERS:
+            outputs = self.printed.setdefault(message.tool, [])
+            if len(outputs) < MAX_OUTPUTS:
+                outputs.append(message.output[:MAX_OUTPUT_CHARS])
+        elif message.part:
+            if len(self.failed) < MAX_NOTES:
+                words = clean(message.words, 300) or f"it ended with status {message.status}"
+                self.failed[clean(message.part, 40)] = words
+        elif message.status is not None:
+            self.end = message
+        elif message.key.startswith("bench/") and len(self.facts) < MAX_RESULTS:
+            error = None if message.value is not None else message.error or "not known"
+            fact = Fact(message.key, message.value, "measured", error, self._now, self._vantage)
+            self.facts.append(clean_fact(fact))
 
 
 def _once(facts: Sequence[Fact]) -> list[Fact]:
@@ -176,8 +196,7 @@ def parse(piece: object) -> Message | None:
 
 def tool_facts(tool: str, outputs: Sequence[str], vantage: Vantage, now: str = "") -> list[Fact]:
     """Facts of what a tool printed, once or several times: then the median, and how many runs."""
-    readers = {"nvbandwidth": nvbandwidth.read, "all_reduce_perf": nccl_tests.read}
-    reader = readers.get(tool)
+    reader = READERS.get(tool)
     values: dict[str, list[Fact]] = {}
     for output in outputs if reader is not None else ():
         lines = tuple(line for excerpt in split(tool, output) for line in excerpt.lines)

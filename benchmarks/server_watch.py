@@ -16,7 +16,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from backends.servers.desk import ServerDesk
 from backends.servers.lifecycle import ANSWERING, State
+from backends.servers.profiles import Profile
 from tests.servers_live.rooms import desk_of, is_state, quick_profile
 
 
@@ -32,6 +34,31 @@ async def first_answer(port: int) -> float:
         except OSError:
             pass
         await asyncio.sleep(0.005)
+
+
+async def cost(desk: ServerDesk, profile: Profile, seconds: float = 15.0) -> None:
+    """Print what the agent works while a ready server is watched, and while none is."""
+    agent = desk.host.snapshot.agent
+    assert agent is not None
+
+    async def share_pct() -> float:
+        before = cpu_s(agent.pid)
+        await asyncio.sleep(seconds)
+        return (cpu_s(agent.pid) - before) / seconds * 100
+
+    run = await desk.start(profile)
+    alone_pct = await share_pct()
+    async with await desk.watch(run, profile) as watch:
+        await watch.until(is_state(*ANSWERING), 60)
+        watched_pct = await share_pct()
+    await desk.stop(run)
+    print(f"agent: {watched_pct:.1f} % of a core with a server watched, {alone_pct:.1f} % without")
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def measure(times: int) -> None:
@@ -50,6 +77,7 @@ async def measure(times: int) -> None:
                 os.kill(run.pid or 0, signal.SIGKILL)
                 await watch.until(is_state(State.CRASHED), 60)
                 crash.append(time.monotonic() - killed_s)
+        await cost(desk, profile)
     for name, figures in (("readiness", ready), ("crash", crash)):
         median = sorted(figures)[len(figures) // 2]
         print(f"{name} seen after {median:.2f} s (median), {max(figures):.2f} s (worst of {times})")

@@ -42,6 +42,13 @@ async def sampled(desk: ServerDesk, used: int) -> None:
             await asyncio.sleep(0.05)
 
 
+async def listed(desk: ServerDesk, *pids: int) -> None:
+    """Until the driver's list of processes has come."""
+    async with asyncio.timeout(DEADLINE_S):
+        while {each.pid for each in desk.host.snapshot.processes} != set(pids):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
 async def test_a_stop_waits_until_the_memory_is_given_back(driver: Gpus) -> None:
     profile = quick_profile("held")
     async with desk_of(profile) as desk:
@@ -73,6 +80,7 @@ async def test_behind_a_wall_that_hides_processes_the_level_tells(driver: Gpus) 
     async with desk_of(profile, policy=Policy(memory_back_s=1.0)) as desk:
         run = await started(desk, profile, driver, 40 * GIB)
         driver.now(processes=[])
+        await listed(desk)
         result = await desk.stop(run)
         assert result.gpu_memory_held == ("GPU 1 (40.0 GiB more than before the start)",)
         run = await desk.start(profile)
@@ -80,6 +88,7 @@ async def test_behind_a_wall_that_hides_processes_the_level_tells(driver: Gpus) 
         await sampled(desk, 80 * GIB)
         # By now a visible stranger accounts for what is in use.
         driver.now(processes=[[1, 1, 79 * GIB]])
+        await listed(desk, 1)
         assert (await desk.stop(run)).complete
 
 

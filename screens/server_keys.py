@@ -85,6 +85,13 @@ class ServerKeys(Screen[None]):
         if view is None:
             self.no_server("servers.log")
         elif view.run is not None and view.run.log is not None:
+            if not view.run.log.path:
+                self.notify(
+                    f"`gpuroom logs {view.host} {view.name} -f` follows it",
+                    title="Its log is what a command prints",
+                    markup=False,
+                )
+                return
             from screens.log import open_log
 
             app: RoomApp = self.app  # type: ignore[assignment]

@@ -182,6 +182,14 @@ class RunRecord(msgspec.Struct, frozen=True):
     log_begin: int = 0
 
 
+class StopAsked(msgspec.Struct, frozen=True):
+    """Who had a run stopped, and when."""
+
+    by: str | None = None
+    origin: str | None = None
+    at: float | None = None
+
+
 class RunState(msgspec.Struct, frozen=True):
     """A run of the process launcher now."""
 
@@ -191,6 +199,7 @@ class RunState(msgspec.Struct, frozen=True):
     rebooted: bool = False
     age_s: float | None = None
     exit: ExitFacts | None = None
+    stop: StopAsked | None = None
     members: tuple[MemberFacts, ...] = ()
     cpu_s: float | None = None
     read_bytes: int | None = None

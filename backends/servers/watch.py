@@ -307,6 +307,8 @@ class ServerWatch:
         }
         if look.port is not None and self.watched.run.port_visible:
             changes["port"] = port_seen(look.port, look.members, now_s)
+        if look.stop_asked and not look.alive and self._seen.stop_asked_at_s is None:
+            changes["stop_asked_at_s"] = now_s  # by somebody else, or before this watch began
         self._pids |= {member.pid for member in look.members}
         if not look.alive or dead:
             changes["kernel"] = self._ask_kernel(now_s)

@@ -156,6 +156,23 @@ async def test_a_stranger_is_found_and_stopped_but_not_started(tmp_path: Path) -
             child.kill()
 
 
+async def test_a_stop_is_no_crash_for_whoever_looks_later_or_from_elsewhere() -> None:
+    profile = quick_profile("quick", "--deaf", stop_grace_s=0.3)
+    told = Told()
+    async with desk_of(profile) as desk:
+        async with roster_of(desk) as roster, roster_of(desk, told=told) as other:
+            await roster.start("quick")
+            await until(lambda: seen(other, "quick").answers)
+            await roster.stop("quick")
+            await until(lambda: seen(other, "quick").found and not seen(other, "quick").lives)
+            assert seen(other, "quick").word == "stopped"
+            assert told.failed == []
+        async with roster_of(desk) as roster:
+            await until(lambda: seen(roster, "quick").found)
+            view = seen(roster, "quick")
+            assert (view.word, view.failed) == ("stopped", False)
+
+
 async def test_one_thing_at_a_time() -> None:
     profile = quick_profile("quick", "--deaf", stop_grace_s=1.0)
     async with desk_of(profile) as desk, roster_of(desk) as roster:

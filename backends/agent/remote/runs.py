@@ -85,6 +85,7 @@ def state(place: str) -> Optional[Dict[str, Any]]:
         "age_s": max(0.0, time.time() - float(record.get("started_at") or 0)),
         "owner": owner,
         "exit": read_json(os.path.join(place, "exit.json")),
+        "stop": read_json(os.path.join(place, "stop.json")),
     }
 
 

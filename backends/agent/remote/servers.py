@@ -193,7 +193,15 @@ def stop(params: Params, stream: rpc.Stream) -> None:
 
     with runs.operation(os.path.dirname(place), "stop.lock", params):
         port = params.get("port") or record.get("port")
+        _write_stop(place, params)
         ladder.descend(look, record["pid"], record["start_ticks"], port, params, stream)
+
+
+def _write_stop(place: str, params: Params) -> None:
+    """Write down who asked for the end: whoever looks later is to know that it was no crash."""
+    asked = {"by": params.get("by"), "origin": params.get("origin"), "at": time.time()}
+    with contextlib.suppress(OSError):  # another user's run, or a full disk: the stop goes on
+        supervisor.write_json(os.path.join(place, "stop.json"), asked)
 
 
 def hold(params: Params, stream: rpc.Stream) -> None:

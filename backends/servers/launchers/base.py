@@ -88,6 +88,8 @@ class RunLook:
     read_bytes: int | None = None
     port: PortFacts | None = None
     waiting: str = ""
+    stop_asked: bool = False
+    """An operator has had it stopped: its end is no crash."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import fcntl
 import os
 import re
@@ -208,6 +209,22 @@ def test_one_change_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     fcntl.flock(held, fcntl.LOCK_UN)
     waiting.join(60)
     os.close(held)
+    assert (tmp_path / "value").read_text() == "0\n"
+
+
+def test_a_file_system_without_locks_is_changed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*arguments: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(remote.fcntl, "flock", unknown)
+    (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("b\n")
+    (tmp_path / "value").write_text("1\n")
+    step = {"kind": "write", "path": "/value", "data": base64.b64encode(b"0\n").decode()}
+    answer = remote.carry_out({"steps": [step], "boot_id": "b", "root": str(tmp_path)})
+    assert answer["steps"][0]["ok"]
     assert (tmp_path / "value").read_text() == "0\n"
 
 

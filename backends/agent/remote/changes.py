@@ -102,7 +102,9 @@ def _alone(root: str) -> int:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return fd
-        except OSError:
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                return fd  # a file system without locks: what was shown is still compared
             if time.monotonic() > deadline:
                 os.close(fd)
                 raise

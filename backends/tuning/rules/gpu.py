@@ -200,7 +200,8 @@ def open_module(scene: Scene) -> Judgements:
 def gsp(scene: Scene) -> Judgements:
     view = scene.view
     log = view.items("log/kernel") or []
-    timeouts = [line for line in log if re.search(GSP_TROUBLE, line)]
+    told = (line for line in log if "GSP" in line or "gsp" in line or "Xid" in line)
+    timeouts = [line for line in told if re.search(GSP_TROUBLE, line)]
     if timeouts:
         yield failed(f"GSP: {timeouts[0][:140]}", fix=manual("update the driver; reset the GPU"))
         return

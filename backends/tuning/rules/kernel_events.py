@@ -142,8 +142,10 @@ def bar_failures(lines: Iterable[str]) -> list[BarFailure]:
     for line in lines:
         if "BAR" not in line and "bridge window" not in line:
             continue
-        if empty := _EMPTY_BAR.search(line):
+        if "NVRM" in line and (empty := _EMPTY_BAR.search(line)):
             result.append(BarFailure(empty["bdf"], True, line.strip()))
+            continue
+        if ": assigned" in line and not result:
             continue
         match = _BAR.search(line) if "assign" in line or "no space" in line else None
         if not match:

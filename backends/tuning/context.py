@@ -11,7 +11,7 @@ from enum import StrEnum
 from backends.tuning import numbers
 from backends.tuning.facts import Vantage
 from backends.tuning.gpus import DEVICE_NAMES, Generation, Model, generation_of, model_of
-from backends.tuning.pci_devices import Device, find_devices
+from backends.tuning.pci_devices import Device, Role, find_devices
 from backends.tuning.view import View
 
 
@@ -72,6 +72,9 @@ class Context:
     vm_host: bool
     """Whether this host hands devices to virtual machines."""
 
+    no_gpu: bool = False
+    """Whether the whole bus was read and no GPU is on it."""
+
     @property
     def container(self) -> bool:
         """Whether this is a container of any sort, which shares its host's kernel."""
@@ -91,6 +94,7 @@ class Context:
 def build(view: View) -> Context:
     """Read the context out of one vantage's facts."""
     gpus = _gpus(view)
+    found = find_devices(view)
     return Context(
         kind=_kind(view),
         vantage=view.vantage,
@@ -101,12 +105,24 @@ def build(view: View) -> Context:
         cpus=_cpus(view),
         kernel=kernel_release(view),
         gpus=gpus,
-        devices=find_devices(view),
+        devices=found,
+        no_gpu=_no_gpu(view, gpus, found),
         gpu_count=_gpu_count(view, gpus),
         proxmox=_proxmox(view),
         rdma=_rdma(view),
         nvswitch=_nvswitch(view, gpus),
         vm_host=bool(view.peek_each("pve/qemu/*")) or view.peek("host/use") == "vm_passthrough",
+    )
+
+
+def _no_gpu(view: View, gpus: tuple[Gpu, ...], found: Mapping[str, Device]) -> bool:
+    bus = view.table.get("pci/complete")
+    return (
+        bus is not None
+        and bus.value is True
+        and not gpus
+        and not any(device.role is Role.GPU for device in found.values())
+        and not view.peek_integer("nvml/count")
     )
 
 

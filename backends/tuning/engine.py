@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from backends.tuning import causes, context, states
 from backends.tuning.catalogue import Entry, entries
@@ -17,6 +18,11 @@ from backends.tuning.profiles import Profile, load
 from backends.tuning.rules import all_rules
 from backends.tuning.rules.base import Rule, Scene, not_applicable, unknown
 from backends.tuning.view import FactTable, View
+
+OF_GPUS: Final = frozenset({"gpu", "cuda", "pcie", "virt"})
+"""Groups of checks that speak of GPUs alone."""
+OF_ANY_MACHINE: Final = frozenset({"virt.kind", "parse.devices"})
+"""Checks of those groups that do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,9 @@ def _judge(rule: Rule, entry: Entry, scene: Scene) -> list[Finding]:
     view.drain()
     view.take_touched()
     objection = rule.applies.objection(scene.context)
+    of_gpus = entry.group in OF_GPUS and entry.id not in OF_ANY_MACHINE
+    if not objection and scene.context.no_gpu and of_gpus:
+        objection = "no GPU on this host's bus"
     judged = [(judgement, view.drain()) for judgement in rule.check(scene)]
     touched = view.take_touched()
     judged = [(not_applicable(objection), ())] if objection else _elsewhere(entry, scene, judged)

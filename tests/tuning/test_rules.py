@@ -84,6 +84,40 @@ def test_facts_it_does_not_apply_to(rule: str) -> None:
         assert finding.evidence.startswith("not read")
 
 
+ALWAYS = {
+    "cpu.offline", "cpu.quota", "kernel.version", "kernel.reboot_pending", "kernel.iommu",
+    "kernel.mitigations", "kernel.pcie_port_pm", "kernel.pci_alloc", "kernel.clocksource",
+    "kernel.thp", "kernel.isolation", "kernel.init_on_alloc", "vm.engine_swap", "vm.overcommit",
+    "vm.max_map_count", "vm.shm", "vm.memlock", "vm.nofile", "vm.cgroup_mem", "net.somaxconn",
+    "net.ifname", "fs.free", "fs.type", "fs.loader", "fs.cache_fit", "svc.auto_upgrade",
+    "svc.sysctl_drift", "svc.failed_units", "svc.monitors", "bench.tools", "bench.wakeup",
+    "kernel.gpu_binding", "kernel.watchdog", "virt.kind", "parse.devices",
+}  # fmt: skip
+"""Checks that apply on every machine: INFO or UNKNOWN where nothing is wrong or read."""
+NOT_HERE: dict[str, Facts] = {
+    "a host without a GPU": {
+        "/sys/bus/pci/devices/0000:00:00.0/class": "0x060000",
+        "virt/kind": "none",
+    },
+    "a virtual machine": {"virt/kind": "kvm"},
+    "a container": {"virt/kind": "lxc"},
+}
+
+
+@pytest.mark.parametrize("rule", sorted(set(CASES) - ALWAYS))
+def test_every_rule_has_a_machine_it_does_not_apply_to(rule: str) -> None:
+    case = CASES[rule]
+    if case.none_verdict == "N/A":
+        return  # test_facts_it_does_not_apply_to shows it
+    found = {find(document(machine), rule, case.expected).verdict for machine in NOT_HERE.values()}
+    assert Verdict.NOT_APPLICABLE in found
+
+
+def test_what_always_applies_is_never_out_of_place() -> None:
+    assert set(CASES) >= ALWAYS
+    assert all(CASES[rule].none_verdict != "N/A" for rule in ALWAYS)
+
+
 @pytest.mark.parametrize("rule", [r for r, c in CASES.items() if c.good_verdict == "PASS"])
 def test_a_pass_rests_on_facts_and_falls_with_them(rule: str) -> None:
     case = CASES[rule]

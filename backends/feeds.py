@@ -102,7 +102,7 @@ class JournalEntry:
         )  # fmt: skip
 
 
-REPEATING = frozenset({"watch", "servers"})
+REPEATING = frozenset({"watch", "servers", "gpuroom bench"})
 """Who asks the same again and again, without anybody pressing a key."""
 LOOKED_BACK = 64
 """Among how many of the newest entries a repetition is looked for."""

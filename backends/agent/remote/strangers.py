@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from . import ladder, mask, members, ports, processes, rpc, runs
 
@@ -120,24 +120,36 @@ def _program(name: str, cwd: Optional[str], path: Optional[str]) -> Optional[str
 
 
 def candidates(proc_root: str = "/proc") -> List[Dict[str, Any]]:
-    """Processes that listen on TCP: what servers nobody here started may be among."""
-    inodes = ports.listeners(proc_root)
-    held = ports.owners(list(inodes), proc_root)
+    """Processes that listen on TCP: what servers nobody here started may be among.
+
+    Args:
+        proc_root: Where the host lists its processes. Elsewhere than in /proc, only what was
+            started by way of this agent is the host's.
+    """
+    inodes = ports.listeners()
+    held = ports.owners(list(inodes))
+    own = None if proc_root == "/proc" else _members_of_runs(proc_root)
     by_pid: Dict[int, List[Dict[str, Any]]] = {}
     for inode, pids in held.items():
         for pid in pids:
-            by_pid.setdefault(pid, []).append(inodes[inode])
+            if own is None or pid in own:
+                by_pid.setdefault(pid, []).append(inodes[inode])
     found = []
     for pid, sockets in sorted(by_pid.items())[:500]:
-        who = ports.describe(pid, proc_root)
+        who = ports.describe(pid)
         if who is None:
             continue
-        who["argv"] = mask.argv(processes.read_argv(proc_root, pid))[:400]
-        who["parent"] = processes.parent_of(proc_root, pid)
+        who["argv"] = mask.argv(processes.read_argv("/proc", pid))[:400]
+        who["parent"] = processes.parent_of("/proc", pid)
         who["ports"] = sorted({socket["port"] for socket in sockets})
-        who["container"] = processes.read_container(proc_root, pid)
+        who["container"] = processes.read_container("/proc", pid)
         found.append(who)
     return found
+
+
+def _members_of_runs(proc_root: str) -> Set[int]:
+    alive = (run["record"] for run in runs.list_runs({}, proc_root) if run["alive"])
+    return {member.pid for record in alive for member in members.scan(record, deep=False)}
 
 
 def stop(params: Params, stream: rpc.Stream) -> None:

@@ -212,3 +212,20 @@ async def test_errors_and_heat_are_counted_for_a_minute(
     assert found["cpu.thermal"].verdict is Verdict.WARN
     assert "7 throttle events on 1 CPUs" in found["cpu.thermal"].evidence
     assert not any("replays_per_minute" in fact.key for fact in whole.facts), "too short"
+
+
+async def test_a_part_that_the_driver_refuses_stops_no_other(
+    at_host: Reach, gpus: FakeGpus
+) -> None:
+    gpus.set(fail=["cuModuleLoadData", "cuMemcpyPeerAsync"])
+    async with at_host() as session:
+        done = await measure(
+            session, chosen(["copies", "launch", "pairs", "memory"]), python=gpus.python
+        )
+    facts = {fact.key: fact.value for fact in done.facts.facts}
+    assert done.failed == {
+        "launch": "GPU 1: cuModuleLoadData gave 999",
+        "pairs": "GPU 1 to GPU 0: cuMemcpyPeerAsync gave 999",
+    }
+    assert facts[f"bench/membw/{B}/gb_s"]
+    assert facts[f"bench/h2d/{B}/gb_s"]

@@ -9,12 +9,13 @@ what it is at. Each figure is the median of three runs. It sets nothing.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import statistics
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from . import measure_driver, measure_words
 
@@ -30,12 +31,14 @@ LAST_S = 0.3
 LANE_GB_S = {2.5: 0.25, 5.0: 0.5, 8.0: 0.985, 16.0: 1.969, 32.0: 3.938, 64.0: 7.563}
 # Of the driver's API: clock of the memory in kHz, width of its bus in bits.
 MEMORY_CLOCK, BUS_WIDTH = 36, 37
-PTX = b"""
-.version 6.0
-.target sm_50
+PTX = """
+.version %s
+.target %s
 .address_size 64
 .visible .entry nothing() { ret; }
-\0"""
+"""
+TARGETS = (("6.0", "sm_50"), ("7.0", "sm_75"), ("7.8", "sm_90"))
+"""A driver translates the oldest that it still knows for whatever GPU there is."""
 
 
 def pci_text(address: str, name: str) -> str:
@@ -137,7 +140,14 @@ def memory(cuda: measure_driver.Cuda, gpu: measure_driver.Gpu, size: int) -> Non
 def launches(cuda: measure_driver.Cuda, gpu: measure_driver.Gpu) -> None:
     """What a launch costs the host, and what a launch and its end cost together."""
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
-    cuda.call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(PTX))
+    for target in TARGETS:
+        try:
+            text = ctypes.c_char_p((PTX % target).encode())
+            cuda.call("cuModuleLoadData", ctypes.byref(module), text)
+            break
+        except measure_driver.CudaError:
+            if target == TARGETS[-1]:
+                raise
     cuda.call("cuModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(b"nothing"))
 
     def launch() -> None:
@@ -233,12 +243,22 @@ def one_gpu(cuda: measure_driver.Cuda, gpu: measure_driver.Gpu, parts: List[str]
     if free < 4 * COPY_BYTES:
         measure_words.out(said="GPU %d has no room to be measured" % gpu.device)
         return
-    if "copies" in parts:
-        copies(gpu)
-    if "memory" in parts:
-        memory(cuda, gpu, min(4 << 30, free // 4))
-    if "launch" in parts:
-        launches(cuda, gpu)
+    size = min(4 << 30, free // 4)
+    for part, work in (
+        ("copies", lambda: copies(gpu)),
+        ("memory", lambda: memory(cuda, gpu, size)),
+        ("launch", lambda: launches(cuda, gpu)),
+    ):
+        if part in parts:
+            tried(part, "GPU %d" % gpu.device, work)
+
+
+def tried(part: str, where: str, work: Callable[[], None]) -> None:
+    """Do one thing; where the driver refuses, that part has failed there and the rest goes on."""
+    try:
+        work()
+    except measure_driver.CudaError as error:
+        measure_words.out(part=part, status=1, words="%s: %s" % (where, error))
 
 
 def load(cuda: measure_driver.Cuda, count: int, seconds: float) -> None:
@@ -303,24 +323,19 @@ def main(options: Dict[str, Any]) -> int:
     if options.get("load_s"):
         load(cuda, count, float(options["load_s"]))
         return 0
-    gpus = [measure_driver.Gpu(cuda, device) for device in range(count)]
-    failures = 0
+    try:
+        gpus = [measure_driver.Gpu(cuda, device) for device in range(count)]
+    except measure_driver.CudaError as error:
+        sys.stderr.write("%s\n" % error)
+        return 4
     for gpu in gpus:
-        measure_words.out(
-            said="GPU %d: %s" % (gpu.device, ", ".join(p for p in parts if p != "pairs"))
-        )
-        try:
-            one_gpu(cuda, gpu, parts)
-        except measure_driver.CudaError as error:
-            failures += 1
-            measure_words.out(said="GPU %d: %s" % (gpu.device, error))
+        names = ", ".join(part for part in parts if part != "pairs")
+        measure_words.out(said="GPU %d: %s" % (gpu.device, names))
+        one_gpu(cuda, gpu, parts)
     for a in gpus:
         for b in gpus:
             if a is not b and "pairs" in parts:
-                measure_words.out(said="GPU %d to GPU %d" % (a.device, b.device))
-                try:
-                    pair(cuda, a, b)
-                except measure_driver.CudaError as error:
-                    failures += 1
-                    measure_words.out(said="GPU %d to GPU %d: %s" % (a.device, b.device, error))
-    return 4 if failures and failures >= len(gpus) else 0
+                where = "GPU %d to GPU %d" % (a.device, b.device)
+                measure_words.out(said=where)
+                tried("pairs", where, functools.partial(pair, cuda, a, b))
+    return 0

@@ -21,11 +21,10 @@ from backends.errors import RoomError
 from backends.storage.history import History
 from screens.gpu import Facts
 from screens.result_charts import chart_rows
+from screens.result_pages import conditions_page, maximum_page
 from screens.result_table import MARKS, TOKENS, LoadLine, head_row, table_row
 from screens.result_text import (
-    conditions_page,
     detail_lines,
-    maximum_page,
     single_head,
 )
 from screens.run_editing import RunEditingScreen

@@ -12,8 +12,9 @@ from backends.errors import UsageError
 from backends.storage.atomic import write_bytes
 from screens.result import against_text, several_lines, single_lines
 from screens.result_charts import chart_rows
+from screens.result_pages import maximum_page
 from screens.result_table import head_row, table_row
-from screens.result_text import detail_lines, maximum_page, several_head, single_head
+from screens.result_text import detail_lines, several_head, single_head
 from tui.picture import picture
 from tui.rows import Line, blank_row
 from tui.themes import make_look

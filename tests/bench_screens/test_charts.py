@@ -129,6 +129,18 @@ def test_failures_and_a_limiting_client_are_never_left_out() -> None:
         assert "7" in row.plain.split("client-limited")[0] or "7 failed" in row.plain
 
 
+def test_the_ledger_says_that_the_server_counts_the_warm_up_too() -> None:
+    from backends.bench.overview import loads
+    from screens.result_text import ledger_line
+
+    step = saturating(1).steps[0]
+    (cold,) = loads([step])
+    (warm,) = loads([msgspec.structs.replace(step, warm_up_s=4.0)])
+    shown = ["".join(text for text, _ in ledger_line(load).spans) for load in (cold, warm)]
+    assert "server 32,000" in shown[0]
+    assert ["with the warm-up" in text for text in shown] == [False, True]
+
+
 def test_commands_about_runs_do_not_import_textual_unless_a_picture_is_drawn() -> None:
     program = (
         "import sys\n"

@@ -18,7 +18,7 @@ from backends.tuning.rules.base import (
     unknown,
     warned,
 )
-from backends.tuning.rules.gpu import VERSION
+from backends.tuning.rules.gpu_driver import VERSION
 from backends.tuning.rules.majors import majors
 
 CODES: Final = {

@@ -22,7 +22,7 @@ from backends.tuning.rules.base import (
     unknown,
     warned,
 )
-from backends.tuning.rules.gpu import VERSION
+from backends.tuning.rules.gpu_driver import VERSION
 from backends.tuning.rules.majors import FIXED_MAJORS, driver_of, majors, majors_of_nodes
 
 DEVN_SINCE = (8, 2)

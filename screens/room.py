@@ -93,7 +93,9 @@ class RoomScreen(FilteringScreen, ServerKeys):
         look_at(self.shell)
         for pane in self._visible_panes():
             pane.show(now_s)
-        can = (possible(self.chosen_server()), len(self.server_pane.views))
+        chosen = self.chosen_server()
+        meant = self.server_pane.views if chosen is None else (chosen,)
+        can = [possible(view) for view in meant]
         if can != self._possible:
             self._possible = can
             self.refresh_bindings()

@@ -199,6 +199,19 @@ async def test_with_several_servers_one_is_chosen_first() -> None:
         assert "gpuroom did not start it" in text
 
 
+async def test_with_several_servers_keys_are_offered_as_soon_as_one_can_take_them() -> None:
+    board = StillBoard(view(), view("qwen"))
+    app = room(board)
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        assert "x stop" not in screen_text(app).splitlines()[-1]
+        board.put(ready_view(), view("qwen"))
+        await settled(pilot)
+        footer = screen_text(app).splitlines()[-1]
+        assert "x stop" in footer
+        assert "s start" in footer
+
+
 async def test_only_keys_that_make_sense_are_offered() -> None:
     board = StillBoard(view())
     app = room(board)

@@ -21,7 +21,7 @@ from backends.errors import AgentError, LinkError, ReadOnlyError, RoomError
 from backends.events import HostEvent, changes
 from backends.feeds import Journal, JournalEntry
 from backends.lifeline import Lifeline, Reach, StartSource
-from backends.link.base import Channel, Prompter, Transport
+from backends.link.base import Channel, Forward, Forwards, Prompter, Transport
 from backends.model import Alert, HostSnapshot
 from backends.telemetry.decode import Telemetry
 from backends.telemetry.history import History
@@ -234,6 +234,34 @@ class HostSession:
         finally:
             took_s = self._clock.monotonic_s() - began_s
             sent = shlex.join(argv)[:_MAX_REQUEST_CHARS]
+            self._write_down(asked_by, what, sent, False, result, at, took_s)
+
+    @property
+    def peer(self) -> str | None:
+        """The host's address, where it is reached directly by SSH and the link is up."""
+        transport: object = self._lifeline.transport
+        return transport.peer if isinstance(transport, Forwards) else None
+
+    async def forward(self, address: str, port: int, *, asked_by: str, what: str) -> Forward:
+        """Lead a port of this machine to an address as seen from the host; written down.
+
+        Raises:
+            LinkError: There is no link, or it forwards no ports.
+        """
+        at, began_s = self._clock.utc(), self._clock.monotonic_s()
+        result = "ok"
+        try:
+            transport: object = self._lifeline.transport
+            if not isinstance(transport, Forwards):
+                hint = "Only a host that is reached by SSH has a tunnel."
+                raise LinkError(f"The way to {self.name} forwards no ports", "", hint)
+            return await transport.forward(address, port)
+        except RoomError as error:
+            result = str(error)
+            raise
+        finally:
+            took_s = self._clock.monotonic_s() - began_s
+            sent = f"forward a local port to {address}:{port}"
             self._write_down(asked_by, what, sent, False, result, at, took_s)
 
     async def stream(

@@ -28,6 +28,7 @@ class Endpoint:
         base_path: What stands before every path, without a slash at its end.
         headers: Sent with every request; may hold a key, so it is never stored or shown.
         verify: Whether the certificate must be good.
+        shown: What people are told instead of the address: of a tunnel, its other end.
     """
 
     host: str
@@ -36,6 +37,7 @@ class Endpoint:
     base_path: str = ""
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     verify: bool = True
+    shown: str = ""
 
     @property
     def authority(self) -> str:
@@ -46,7 +48,7 @@ class Endpoint:
     @property
     def url(self) -> str:
         """The address for people: no user name, password or query."""
-        return f"{'https' if self.tls else 'http'}://{self.authority}{self.base_path}"
+        return self.shown or f"{'https' if self.tls else 'http'}://{self.authority}{self.base_path}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,27 @@
-"""What the host's GPUs did through a step: power, energy, clocks, what held them back."""
+"""What the host's GPUs did through a step: power, energy, clocks, what held them back.
+
+Energy is read from the driver's counter (NVML, `nvmlDeviceGetTotalEnergyConsumption`, in mJ since
+the driver was loaded), between the first and the last reading of it inside the window; what lies
+before and after them, and everything where the counter is absent or was read too seldom, is power
+by time. Which of the two carries a figure is said.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from backends.bench.results import GpuWindow
+from backends.bench.results import EnergySource, GpuWindow
+from backends.errors import RoomError
 from backends.model import EventReasons, HostSnapshot
 
 SAMPLE_S: Final = 0.25
+COUNTED_SHARE: Final = 0.5
+"""The counter carries a figure when its readings span this part of the window or more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +36,29 @@ class _Sample:
     reasons: int | None
     memory_share: float | None
     memory_clock_mhz: int | None
+    counter_j: float | None = None
+    """Of the energy counter, where it was read anew."""
 
 
 class GpuSampler:
-    """Keeps what the host's GPUs do through a run, from the readings that come anyway."""
+    """Keeps what the host's GPUs do through a run, from the readings that come anyway.
 
-    def __init__(self, snapshot: Callable[[], HostSnapshot], clock: Callable[[], float]) -> None:
+    Args:
+        snapshot: The newest readings.
+        clock: Of the run.
+        refresh: Has the counters read now; None where that cannot be asked for.
+    """
+
+    def __init__(
+        self,
+        snapshot: Callable[[], HostSnapshot],
+        clock: Callable[[], float],
+        refresh: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
         self._snapshot = snapshot
         self._clock = clock
+        self._refresh = refresh
+        self._counters: dict[str, float] = {}
         self._names: dict[str, str] = {}
         self._samples: dict[str, list[_Sample]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -52,6 +76,12 @@ class GpuSampler:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
+    async def edge(self) -> None:
+        """A window begins or ends: have the energy counters read. A host that cannot goes on."""
+        if self._refresh is not None:
+            with contextlib.suppress(RoomError):
+                await self._refresh()
+
     async def _run(self) -> None:
         while True:
             self.look()
@@ -67,6 +97,11 @@ class GpuSampler:
         for gpu in snapshot.gpus:
             got = gpu.readings
             self._names[gpu.uuid] = gpu.name
+            counter_j = got.energy_j
+            if counter_j == self._counters.get(gpu.uuid):
+                counter_j = None
+            elif counter_j is not None:
+                self._counters[gpu.uuid] = counter_j
             self._samples.setdefault(gpu.uuid, []).append(
                 _Sample(
                     at_s,
@@ -81,6 +116,7 @@ class GpuSampler:
                     if got.utilization_memory_pct is None
                     else got.utilization_memory_pct / 100,
                     got.memory_clock_mhz,
+                    counter_j,
                 )
             )
 
@@ -99,6 +135,32 @@ def joules_per_token(gpus: Sequence[GpuWindow], tokens: int) -> float | None:
     if not gpus or not tokens or any(gpu.energy_j is None for gpu in gpus):
         return None
     return sum(gpu.energy_j or 0.0 for gpu in gpus) / tokens
+
+
+def energy_source(gpus: Sequence[GpuWindow]) -> EnergySource | None:
+    """What carries the energy of all GPUs: the counter only where it does so of each."""
+    sources = {gpu.energy_source for gpu in gpus}
+    if not sources or None in sources:
+        return None
+    return EnergySource.COUNTER if sources == {EnergySource.COUNTER} else EnergySource.POWER
+
+
+def _energy(
+    samples: Sequence[_Sample], mean_w: float | None, start_s: float, end_s: float
+) -> tuple[float | None, EnergySource | None]:
+    marks = [(s.at_s, s.counter_j) for s in samples if s.counter_j is not None]
+    if len(marks) >= 2:
+        (first_s, first_j), (last_s, last_j) = marks[0], marks[-1]
+        spanned = last_s - first_s
+        rising = all(later[1] >= earlier[1] for earlier, later in pairwise(marks))
+        if rising and spanned >= COUNTED_SHARE * (end_s - start_s):
+            counted = last_j - first_j
+            outside = end_s - start_s - spanned
+            rate_w = mean_w if mean_w is not None else counted / spanned
+            return counted + rate_w * outside, EnergySource.COUNTER
+    if mean_w is None:
+        return None, None
+    return mean_w * (end_s - start_s), EnergySource.POWER
 
 
 def _window(
@@ -122,13 +184,15 @@ def _window(
     clocks = [s.clock_mhz for s in samples if s.clock_mhz is not None]
     shares = [s.utilization for s in samples if s.utilization is not None]
     limits = [s.limit_w for s in samples if s.limit_w is not None]
+    energy_j, source = _energy(samples, mean_w, start_s, end_s)
     return GpuWindow(
         uuid=uuid,
         name=name,
         power_mean_w=mean_w,
         power_max_w=max((power for power, _ in known), default=None),
         power_limit_w=min(limits, default=None),
-        energy_j=mean_w * (end_s - start_s) if mean_w is not None else None,
+        energy_j=energy_j,
+        energy_source=source,
         sm_clock_mean_mhz=sum(clocks) / len(clocks) if clocks else None,
         sm_clock_max_mhz=max(clocks, default=None),
         utilization_mean=sum(shares) / len(shares) if shares else None,

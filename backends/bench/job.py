@@ -59,9 +59,9 @@ def payload() -> bytes:
     return zlib.compress(f"SOURCES = {ordered!r}\n{_LOADER}".encode(), 9)
 
 
-def argv(python: str) -> list[str]:
-    """The command that runs the generator; `payload()` and the job follow on standard input."""
-    return [python, "-I", "-c", STUB, str(len(payload()))]
+def argv(python: str, program: bytes) -> list[str]:
+    """The command that runs a program such as `payload()`, which follows on standard input."""
+    return [python, "-I", "-c", STUB, str(len(program))]
 
 
 def build(

@@ -48,18 +48,24 @@ class HostGenerator:
 
     where = "host"
 
-    def __init__(self, opener: Opener, python: str = "python3") -> None:
+    def __init__(
+        self,
+        opener: Opener,
+        python: str = "python3",
+        program: Callable[[], bytes] = payload,
+    ) -> None:
         self._open = opener
         self._python = python
+        self._program = program
         self._channel: Channel | None = None
         self._ended = False
 
     async def start(self, job: bytes) -> None:
         """Send it and its job. Raises GeneratorFailed or LinkError."""
-        self._channel = await self._open(argv(self._python))
+        self._channel = await self._open(argv(self._python, self._program()))
         try:
             async with asyncio.timeout(START_S):
-                await self._channel.write(payload())
+                await self._channel.write(self._program())
                 await self._channel.write(job)
         except TimeoutError as error:
             words = await self.end()

@@ -31,7 +31,7 @@ class Generator(Protocol):
     """A running generator, wherever it runs: here, or on the server's host by the agent."""
 
     where: str
-    """`local`, `host` or `tunnel`, as results say it."""
+    """`host`, `local` or `tunnel`, as results say it."""
 
     async def start(self, job: bytes) -> None:
         """Start it with a job (one line). Raises GeneratorFailed."""
@@ -53,10 +53,15 @@ class Generator(Protocol):
 class LocalGenerator:
     """The generator on this machine, run by this Python as it would be by any other."""
 
-    where = "local"
-
-    def __init__(self, python: str = sys.executable) -> None:
+    def __init__(
+        self,
+        python: str = sys.executable,
+        where: str = "local",
+        program: Callable[[], bytes] = payload,
+    ) -> None:
+        self.where = where
         self._python = python
+        self._program = program
         self._process: asyncio.subprocess.Process | None = None
         self._errors: asyncio.Task[bytes] | None = None
 
@@ -69,7 +74,7 @@ class LocalGenerator:
         """Start it with a job. Raises GeneratorFailed."""
         try:
             process = await asyncio.create_subprocess_exec(
-                *argv(self._python),
+                *argv(self._python, self._program()),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
@@ -83,7 +88,7 @@ class LocalGenerator:
         self._errors = asyncio.create_task(_tail(process.stderr), name="generator stderr")
         try:
             async with asyncio.timeout(START_S):
-                process.stdin.write(payload())
+                process.stdin.write(self._program())
                 process.stdin.write(job)
                 await process.stdin.drain()
         except (OSError, TimeoutError) as error:

@@ -92,6 +92,15 @@ class ReceiveClock(StrEnum):
     MIXED = "mixed"
 
 
+class EnergySource(StrEnum):
+    """What a figure of energy rests on."""
+
+    COUNTER = "counter"
+    """The driver's own energy counter."""
+    POWER = "power"
+    """Power readings by time."""
+
+
 class Severity(StrEnum):
     """How much a finding matters."""
 
@@ -240,6 +249,7 @@ class GpuWindow(msgspec.Struct, frozen=True, kw_only=True):
     power_max_w: float | None = None
     power_limit_w: float | None = None
     energy_j: float | None = None
+    energy_source: EnergySource | None = None
     sm_clock_mean_mhz: float | None = None
     sm_clock_max_mhz: float | None = None
     utilization_mean: float | None = None
@@ -319,6 +329,8 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     """What shows it, or why it is unknown."""
     joules_per_total_token: float | None = None
     """Energy of the GPUs / (input + output) tokens."""
+    energy_source: EnergySource | None = None
+    """What both rest on: the counter only where every GPU has it."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -366,7 +378,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     changed_files: tuple[str, ...] = ()
     """Files of the server's packages whose hash is not that of their RECORD."""
     tuning: dict[str, str] = {}
-    """Check to its state."""
+    """Check to its verdict, of those that are not fine, and `summary`."""
     server_argv: tuple[str, ...] = ()
     server_env: dict[str, str] = {}
     """Without secrets."""

@@ -5,10 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import platform
-import secrets
-import socket
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -16,31 +12,25 @@ from typing import Final
 import msgspec
 
 from backends.bench import job as jobs
-from backends.bench import planfile, servermetrics
-from backends.bench.bound import what_bound
+from backends.bench.document import document, new_run_id
 from backends.bench.endpoint import Fetch
-from backends.bench.generator import VERSION
-from backends.bench.gpuwindow import GpuSampler, joules_per_token
-from backends.bench.identify import FLUSH
-from backends.bench.messages import Rates, client_health, maybe, real, whole
+from backends.bench.gpuwindow import GpuSampler
+from backends.bench.messages import Rates, client_health, real, whole
 from backends.bench.metrics import StepMetrics
 from backends.bench.prepared import Prepared, prepare_run
 from backends.bench.process import Generator
 from backends.bench.results import (
-    ClientPlace,
     Environment,
     Finding,
-    GpuWindow,
-    PlanEcho,
     RequestRecord,
     RunResult,
     RunStatus,
     Severity,
     StepResult,
-    Target,
 )
 from backends.bench.run_events import Event, Listener, Noticed, Progress, RequestEnded, StepEnded
 from backends.bench.sink import Sink
+from backends.bench.surroundings import Surroundings
 from backends.errors import RoomError
 from backends.text import clean
 
@@ -59,8 +49,6 @@ __all__ = [
 
 FOREIGN_SHARE: Final = 0.01
 """More of the server's tokens than this from elsewhere is said."""
-SETTLE_S: Final = 0.3
-"""What a server gets to bring its counters up to date."""
 SLICE: Final = 400
 """Records decoded before the event loop gets its turn: some 5 ms."""
 _RECORD: Final = msgspec.json.Decoder(RequestRecord)
@@ -88,13 +76,11 @@ class Run:
     ) -> None:
         self._prepared = prepared
         self._generator = generator
-        self._fetch = fetch
         self._listener = listener
         self._environment = environment or Environment()
         self._profile = profile
         self._nonce = nonce
-        self._gpus = gpus
-        self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+        self.run_id = new_run_id()
         self._sink = Sink(record_file(folder, self.run_id)) if folder is not None else None
         self._sink_told = False
         self._findings = list(prepared.findings)
@@ -102,13 +88,10 @@ class Run:
         self._metrics: dict[int, StepMetrics] = {}
         self._states: dict[int, dict[str, float]] = {}
         self._rates = Rates()
-        self._sampler = servermetrics.Sampler(fetch, time.monotonic)
-        self._began_s = 0.0
+        self._around = Surroundings(fetch, gpus)
         self._begin: dict[str, object] = {}
         self._end: dict[str, object] | None = None
         self._stopping = asyncio.Event()
-        self._quiet: servermetrics.Reading | None = None
-        self._after: servermetrics.Reading | None = None
         self._cache_told = False
 
     def stop(self) -> None:
@@ -134,9 +117,7 @@ class Run:
         words = ""
         try:
             await self._generator.start(jobs.encode(job))
-            self._sampler.start()
-            if self._gpus is not None:
-                self._gpus.start()
+            self._around.start()
             watch = asyncio.create_task(self._watch_stop(), name="bench stop")
             try:
                 async for batch in self._generator.lines():
@@ -149,9 +130,7 @@ class Run:
                 with contextlib.suppress(asyncio.CancelledError):
                     await watch
         finally:
-            await self._sampler.stop()
-            if self._gpus is not None:
-                await self._gpus.stop()
+            await self._around.stop()
             words = await self._generator.end()
             if self._sink is not None:
                 self._sink.close()
@@ -200,13 +179,15 @@ class Run:
         kind = message.get("t")
         if kind == "begin":
             self._begin = message
-            self._began_s = time.monotonic()
+            self._around.begin()
         elif kind == "state":
             number = whole(message.get("step"))
             state = str(message.get("state"))
             self._states.setdefault(number, {})[state] = real(message.get("at_s"))
             if state == "waiting":
                 await self._between_steps(number)
+            else:
+                await self._around.edge()
         elif kind == "progress":
             step = self._prepared.steps[whole(message.get("step"))]
             of = len(self._prepared.steps)
@@ -222,14 +203,11 @@ class Run:
         await self._flush_cache()
         if number:
             await asyncio.sleep(self._prepared.plan.pause_s)
-        self._quiet = await self._sampler.once()
+        await self._around.before_step()
         await self._generator.command(b'{"do":"next"}\n')
 
     async def _step_end(self, message: dict[str, object]) -> None:
-        self._after = None
-        if self._quiet is not None:
-            await asyncio.sleep(SETTLE_S)
-            self._after = await self._sampler.once()
+        await self._around.after_step()
         number = whole(message.get("number"))
         result = self._step_result(number, message)
         self._results.append(result)
@@ -264,58 +242,9 @@ class Run:
         if metrics is not None:
             result = metrics.result(result, measure_s, warmed)
         ours = metrics.all_output_tokens if metrics is not None else 0.0
-        result = self._with_gpus(self._with_server(result, start_s, end_s, ours))
+        result = self._around.with_gpus(self._around.with_server(result, start_s, end_s, ours))
         self._judge(result, message, metrics is not None and not metrics.cut_short)
         return result
-
-    def _with_server(
-        self, result: StepResult, start_s: float, end_s: float, ours: float
-    ) -> StepResult:
-        """The step with the server's own metrics, and the ledger's third column.
-
-        `ours` is every output token that any request of the step received, warm-up and failures
-        included: what the server counts beyond that is somebody else's.
-        """
-        ledger = result.ledger
-        if self._quiet is not None and self._after is not None:
-            pair = (self._quiet, self._after)
-            made = servermetrics.difference(pair, "output_tokens")
-            read = servermetrics.difference(pair, "input_tokens")
-            surplus = None
-            if made is not None:
-                surplus = max(0.0, made - ours) / made if made else 0.0
-            ledger = msgspec.structs.replace(
-                ledger,
-                server_input=None if read is None else round(read),
-                server_output=None if made is None else round(made),
-                foreign_output_share=surplus,
-            )
-        window = servermetrics.window(
-            self._sampler.between(self._began_s + start_s, self._began_s + end_s)
-        )
-        return msgspec.structs.replace(
-            result,
-            ledger=ledger,
-            server=window,
-        )
-
-    def _with_gpus(self, result: StepResult) -> StepResult:
-        """The step with what the GPUs did in its window."""
-        rates = result.steady or result.whole
-        if rates is None:
-            return result
-        gpus: tuple[GpuWindow, ...] = ()
-        if self._gpus is not None:
-            gpus = self._gpus.between(self._began_s + rates.start_s, self._began_s + rates.end_s)
-        found = what_bound(result.server, gpus, rates.end_s - rates.start_s)
-        return msgspec.structs.replace(
-            result,
-            gpus=gpus,
-            joules_per_output_token=joules_per_token(gpus, rates.output_tokens),
-            joules_per_total_token=joules_per_token(gpus, rates.input_tokens + rates.output_tokens),
-            bound=found.word,
-            bound_evidence=found.evidence,
-        )
 
     def _judge(self, result: StepResult, message: dict[str, object], all_received: bool) -> None:
         position = len(self._results)
@@ -361,14 +290,9 @@ class Run:
     # --- before and after -----------------------------------------------------------------
 
     async def _flush_cache(self) -> None:
-        flush = FLUSH.get(self._prepared.server.engine)
-        if not self._prepared.plan.flush_cache or flush is None:
+        if not self._prepared.plan.flush_cache:
             return
-        try:
-            reply = await self._fetch(*flush, timeout_s=30.0)
-            words = "" if reply.ok else f"{flush[1]} answers with {reply.status}"
-        except RoomError as error:
-            words = str(error)
+        words = await self._around.flush(self._prepared.server.engine)
         if words and not self._cache_told:
             self._cache_told = True
             self._notice(
@@ -379,7 +303,6 @@ class Run:
             )
 
     def _result(self, started: datetime, error: str | None, words: str) -> RunResult:
-        prepared = self._prepared
         end = self._end
         if end is None:
             status = RunStatus.STOPPED if self._stopping.is_set() else RunStatus.BROKEN
@@ -403,52 +326,19 @@ class Run:
             }
             if "measure" in states:
                 self._results.append(self._step_result(number, message))
-        return RunResult(
+        return document(
+            self._prepared,
             run_id=self.run_id,
-            started_utc=started,
-            ended_utc=datetime.now(UTC),
-            epoch_unix_s=maybe(self._begin.get("epoch_unix_s")),
+            started=started,
             status=status,
-            plan=PlanEcho(
-                name=prepared.plan.name,
-                toml=planfile.to_toml(prepared.plan),
-                digest=planfile.digest(prepared.plan),
-                seed=prepared.plan.seed,
-                prompt_source=prepared.requests.source,
-                workload_digest=prepared.requests.digest,
-            ),
-            target=Target(
-                url=prepared.endpoint.url,
-                engine=prepared.server.engine,
-                engine_version=prepared.server.version,
-                model=prepared.server.model,
-                route=prepared.requests.route,
-                streaming=prepared.plan.streaming,
-                tls=prepared.endpoint.tls,
-                profile=self._profile,
-            ),
-            client=self._place(),
-            environment=self._with_config(),
-            findings=tuple(self._findings),
-            steps=tuple(self._results),
             error=error,
-        )
-
-    def _place(self) -> ClientPlace:
-        room = self._begin.get("room")
-        return ClientPlace(
             where=self._generator.where,
-            hostname=clean(str(self._begin.get("hostname") or socket.gethostname()), 200),
-            python=clean(str(self._begin.get("python") or platform.python_version()), 50),
-            generator=VERSION,
-            cpus=whole(room.get("cpus")) or None if isinstance(room, dict) else None,
+            begin=self._begin,
+            environment=self._environment,
+            profile=self._profile,
+            findings=self._findings,
+            steps=self._results,
         )
-
-    def _with_config(self) -> Environment:
-        config = self._prepared.server.config
-        if not config or self._environment.effective_config:
-            return self._environment
-        return msgspec.structs.replace(self._environment, effective_config=config)
 
 
 def record_file(folder: Path, run_id: str) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Channel(Protocol):
@@ -37,6 +37,34 @@ class Channel(Protocol):
 
     async def close(self) -> None:
         """End of standard input, then drop the channel. Never raises."""
+        ...
+
+
+class Forward(Protocol):
+    """A port of this machine that leads to an address as seen from the host."""
+
+    port: int
+
+    async def close(self) -> None:
+        """End it, and the connections that go through it. Never raises."""
+        ...
+
+
+@runtime_checkable
+class Forwards(Protocol):
+    """A transport that can forward ports."""
+
+    @property
+    def peer(self) -> str | None:
+        """The host's address, as the connection reached it; None behind a jump host."""
+        ...
+
+    async def forward(self, address: str, port: int) -> Forward:
+        """Listen on a free loopback port here.
+
+        Raises:
+            LinkError: Not connected, or it cannot be listened.
+        """
         ...
 
 

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from backends.config import SshConfig
 from backends.errors import LinkError
-from backends.link.base import Channel, Prompter
+from backends.link.base import Channel, Forward, Prompter
 from backends.link.limiter import Limiter
 from backends.link.quoting import command_line
 from backends.link.target import SshTarget
 from backends.link.threads import in_thread
 
 if TYPE_CHECKING:
+    import asyncssh
+
     from backends.link.route import Route
 
 _OPEN_S: Final = 10.0
 _OPEN_AGAIN_S: Final = (0.1, 0.3, 0.6, 1.0)
 """A server that allows one session needs a moment to notice that the last one has ended."""
+
+
+class SshForward:
+    """A forwarded port."""
+
+    def __init__(self, listener: asyncssh.SSHListener) -> None:
+        self._listener = listener
+        self.port = listener.get_port()
+
+    async def close(self) -> None:
+        """End it. Never raises."""
+        self._listener.close()
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_OPEN_S):
+                await self._listener.wait_closed()
 
 
 class SshTransport:
@@ -99,6 +117,32 @@ class SshTransport:
             else:
                 return SshChannel(channel, cast(SessionEnds, session), self._host)
         raise AssertionError("the last try returns or raises")
+
+    @property
+    def peer(self) -> str | None:
+        """The host's address, as the connection reached it; None behind a jump host."""
+        route = self._route
+        if route is None or route.through or route.proxies:
+            return None
+        found = route.connection.get_extra_info("peername")
+        return str(found[0]) if isinstance(found, tuple) and found else None
+
+    async def forward(self, address: str, port: int) -> Forward:
+        """Listen on a free loopback port here; what connects is sent on from the host.
+
+        Raises:
+            LinkError: Not connected, or it cannot be listened.
+        """
+        route = self._route
+        if route is None:
+            raise LinkError(f"There is no link to {self._host}")
+        import asyncssh
+
+        try:
+            listener = await route.connection.forward_local_port("127.0.0.1", 0, address, port)
+        except (OSError, asyncssh.Error) as error:
+            raise LinkError(f"No port can be forwarded to {self._host}", str(error)) from error
+        return SshForward(listener)
 
     async def closed(self) -> str:
         """Wait until the connection is gone and say why."""

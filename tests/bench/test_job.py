@@ -48,7 +48,9 @@ def test_the_payload_is_small_and_always_the_same() -> None:
 
 
 def run_program(stdin: bytes) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(argv(sys.executable), input=stdin, capture_output=True, timeout=60)
+    return subprocess.run(
+        argv(sys.executable, payload()), input=stdin, capture_output=True, timeout=60
+    )
 
 
 def test_no_job_no_run() -> None:
@@ -78,7 +80,7 @@ def test_it_waits_for_its_first_step_and_ends_with_its_input() -> None:
             "steps": [{"load": {"kind": "closed", "concurrency": 1}, "index": 0, "repetition": 0}],
         }
         process = subprocess.Popen(
-            argv(sys.executable), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            argv(sys.executable, payload()), stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert process.stdin is not None
         assert process.stdout is not None

@@ -58,6 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="the server, such as http://127.0.0.1:8000; with HOST, as seen from there",
     )
+    what.add_argument(
+        "--from",
+        dest="origin",
+        choices=("host", "jumpbox", "tunnel"),
+        help="send the load from HOST (default), from here over the network, or from here through "
+        "the SSH connection",
+    )
     what.add_argument("--model", metavar="NAME", help="model to ask for; else the server's first")
     what.add_argument(
         "--api-key-env", metavar="NAME", help="environment variable that holds the server's key"
@@ -115,8 +122,9 @@ async def _bench(arguments: argparse.Namespace, plan: Plan, found: Where) -> int
     folder = paths.data_dir() / "runs"
     async with place(found) as there:
         prepared = await prepare_run(
-            plan, found.server, there.fetch, model=arguments.model, room=there.room
+            plan, there.endpoint, there.fetch, model=arguments.model, room=there.room
         )
+        prepared.findings.extend(there.findings)
         for finding in prepared.findings:
             console.say(bench_table.finding_line(finding))
         if refuses(prepared.findings) and not arguments.force:

@@ -12,7 +12,7 @@ from typing import Final
 
 from backends import config as configuration
 from backends.bench import endpoint
-from backends.bench.place import Place, beside, here
+from backends.bench.place import Origin, Place, beside, from_here, here, tunnelled
 from backends.clock import SYSTEM_CLOCK
 from backends.config import Config, HostConfig
 from backends.errors import LinkError, UsageError
@@ -34,12 +34,14 @@ class Where:
     Attributes:
         server: Address of the server, as seen from where the load comes from.
         host: The host to go to; None for this machine.
+        origin: Where on the way to that host the load comes from.
         profile: Name of the server's profile, where it was named.
         config: The configuration.
     """
 
     server: endpoint.Endpoint
     host: HostConfig | None
+    origin: Origin
     profile: str | None
     config: Config
 
@@ -72,7 +74,12 @@ def where(arguments: argparse.Namespace) -> Where:
             hint="gpuroom bench --url http://127.0.0.1:8000, or gpuroom bench HOST SERVER",
         )
     server = endpoint.parse_url(url, headers, verify=not arguments.insecure)
-    return Where(server, host, profile, config)
+    origin = Origin(arguments.origin or Origin.HOST)
+    if arguments.origin and host is None:
+        raise UsageError(
+            "--from is for a server of a HOST", hint="without HOST the load is sent from here"
+        )
+    return Where(server, host, origin, profile, config)
 
 
 def _of_profile(config: Config, host: HostConfig | None, arguments: argparse.Namespace) -> str:
@@ -103,7 +110,13 @@ async def place(found: Where) -> AsyncIterator[Place]:
     async with RoomHub([found.host], found.config, terminal_prompter()) as hub:
         session = hub.session(found.host.name)
         await _reached(session)
-        yield beside(session, found.server, VERSION, found.host.python)
+        if found.origin is Origin.TUNNEL:
+            async with tunnelled(session, found.server, VERSION) as through:
+                yield through
+        elif found.origin is Origin.JUMPBOX:
+            yield from_here(session, found.server, VERSION)
+        else:
+            yield beside(session, found.server, VERSION, found.host.python)
 
 
 async def _reached(session: HostSession) -> None:

@@ -1,0 +1,299 @@
+"""Runs another tool's benchmark where the server is, and sends back what it wrote.
+
+Standard library, Python 3.8, one file: it travels on standard input and leaves nothing behind. The
+tool gets argument vectors, the environment of the server's process (which never leaves the host),
+and a folder that goes away with it. The end of standard input, a signal or `stop` ends the tool and
+all its descendants, wherever they have put themselves.
+
+Lines in: the job, then `{"do": "next"}` for each command, or `{"do": "stop"}`. Lines out: `begin`,
+`waiting`, `started`, `line`, `file` (pieces, base64), `step_end`, `end`.
+"""
+
+import base64
+import ctypes
+import glob
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zlib
+
+MARK = "GPUROOM_HARNESS"
+PIECE_BYTES = 256 * 1024
+MAX_FILE_BYTES = 512 * 1024 * 1024
+MAX_LINE_BYTES = 4000
+TERM_S = 3.0
+KEPT_FROM_ENV = ("LD_PRELOAD",)
+
+_libc = None
+try:
+    _libc = ctypes.CDLL(None, use_errno=True)
+except OSError:
+    pass
+
+
+class Output(object):
+    """Whole lines on standard output, from any thread."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+
+    def say(self, **fields):
+        data = (json.dumps(fields) + "\n").encode()
+        with self._lock:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(1, view) :]
+
+
+class Orders(threading.Thread):
+    """What comes on standard input after the job; its end is an order to stop."""
+
+    def __init__(self):
+        threading.Thread.__init__(self, daemon=True)
+        self.stopped = threading.Event()
+        self._next = threading.Semaphore(0)
+
+    def run(self):
+        for line in iter(sys.stdin.buffer.readline, b""):
+            try:
+                order = json.loads(line).get("do")
+            except (ValueError, AttributeError):
+                continue
+            if order == "next":
+                self._next.release()
+            elif order == "stop":
+                self.stop()
+        self.stop()
+
+    def stop(self):
+        self.stopped.set()
+        self._next.release()
+
+    def wait_next(self):
+        """Whether to go on."""
+        self._next.acquire()
+        return not self.stopped.is_set()
+
+
+def environment_of(pid):
+    """Variables of a process of this host; empty where they may not be read."""
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            entries = file.read().split(b"\0")
+    except OSError:
+        return {}
+    pairs = (entry.partition(b"=") for entry in entries if b"=" in entry)
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def descendants(mark):
+    """Processes that carry the mark: the tool's own, whatever group they are in."""
+    wanted = ("%s=%s" % (MARK, mark)).encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open("/proc/%s/environ" % name, "rb") as file:
+                if wanted in file.read().split(b"\0"):
+                    found.append(int(name))
+        except OSError:
+            continue
+    return found
+
+
+def end_all(mark, first):
+    """Ask the tool's processes to end, then make them."""
+    for number, patience_s in ((first, TERM_S), (signal.SIGKILL, TERM_S)):
+        for pid in descendants(mark):
+            try:
+                os.kill(pid, number)
+            except OSError:
+                pass
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            if not descendants(mark):
+                return
+            time.sleep(0.05)
+
+
+def _die_with_parent():
+    # Whoever kills this program outright kills the tool, too (prctl PR_SET_PDEATHSIG).
+    if _libc is not None:
+        _libc.prctl(1, signal.SIGKILL, 0, 0, 0)
+
+
+class Runner(object):
+    """One job."""
+
+    def __init__(self, job, output, orders):
+        self._job = job
+        self._output = output
+        self._orders = orders
+        self._began = time.monotonic()
+        self._mark = "%d-%d" % (os.getpid(), time.time_ns())
+        self._folder = tempfile.mkdtemp(prefix="gpuroom-bench-")
+
+    def _at(self):
+        return time.monotonic() - self._began
+
+    def _environment(self):
+        env = dict(os.environ)
+        if self._job.get("env_of"):
+            env.update(environment_of(self._job["env_of"]))
+        for name in KEPT_FROM_ENV:
+            env.pop(name, None)
+        env.update(self._job.get("env") or {})
+        env[MARK] = self._mark
+        env["PYTHONUNBUFFERED"] = "1"
+        return env
+
+    def version(self):
+        """Of the tool's distribution, as its Python has it; None where it has none."""
+        code = "import sys, importlib.metadata as m; print(m.version(sys.argv[1]))"
+        command = [self._job["python"], "-c", code, self._job["distribution"]]
+        try:
+            done = subprocess.run(
+                command,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=60,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        words = done.stdout.decode("utf-8", "replace").split()
+        return words[-1] if done.returncode == 0 and words else None
+
+    def run(self):
+        say = self._output.say
+        say(
+            t="begin",
+            epoch_unix_s=time.time(),
+            hostname=socket.gethostname(),
+            python=sys.version.split()[0],
+            version=self.version(),
+            room={"cpus": os.cpu_count()},
+        )
+        try:
+            for number, command in enumerate(self._job["commands"]):
+                say(t="waiting", step=number, at_s=self._at())
+                if not self._orders.wait_next():
+                    break
+                self._one(number, command)
+                if self._orders.stopped.is_set():
+                    break
+            status = "stopped" if self._orders.stopped.is_set() else "complete"
+            say(t="end", status=status)
+        finally:
+            end_all(self._mark, signal.SIGTERM)
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _one(self, number, command):
+        say = self._output.say
+        out = os.path.join(self._folder, str(number))
+        os.mkdir(out)
+        argv = [word.replace("@OUT@", out) for word in command["argv"]]
+        try:
+            process = subprocess.Popen(
+                argv,
+                env=self._environment(),
+                cwd=out,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        except OSError as error:
+            say(t="step_end", step=number, status=127, at_s=self._at(), error=str(error))
+            return
+        say(t="started", step=number, at_s=self._at(), pid=process.pid)
+        stopper = threading.Thread(target=self._stop_when_told, args=(process,), daemon=True)
+        stopper.start()
+        self._follow(number, process)
+        status = process.wait()
+        # What the tool left behind would load the machine during the next step.
+        end_all(self._mark, signal.SIGTERM)
+        written_s = None
+        for path in sorted(glob.glob(os.path.join(out, command["result"]), recursive=True)):
+            try:
+                age_s = max(0.0, time.time() - os.stat(path).st_mtime)
+                written_s = self._at() - age_s
+                self._send(number, path)
+            except OSError as error:
+                say(t="line", step=number, text="%s: %s" % (path, error))
+            break
+        say(t="step_end", step=number, status=status, at_s=self._at(), written_s=written_s)
+        shutil.rmtree(out, ignore_errors=True)
+
+    def _stop_when_told(self, process):
+        while process.poll() is None:
+            if self._orders.stopped.wait(0.2):
+                # As an interrupt at the keyboard: tools then write what they have.
+                end_all(self._mark, signal.SIGINT)
+                return
+
+    def _follow(self, number, process):
+        descriptor = process.stdout.fileno()
+        rest = b""
+        ended_s = None
+        while True:
+            ready, _, _ = select.select([descriptor], [], [], 0.5)
+            if ready:
+                data = os.read(descriptor, 65536)
+                if not data:
+                    break
+                rest += data.replace(b"\r", b"\n")
+                lines = rest.split(b"\n")
+                rest = lines.pop()[-MAX_LINE_BYTES:]
+                for line in lines:
+                    if line.strip():
+                        text = line[:MAX_LINE_BYTES].decode("utf-8", "replace")
+                        self._output.say(t="line", step=number, text=text)
+            elif process.poll() is not None:
+                # A descendant may hold the pipe open for ever.
+                ended_s = ended_s or time.monotonic()
+                if time.monotonic() - ended_s > 2.0:
+                    break
+        process.stdout.close()
+
+    def _send(self, number, path):
+        say = self._output.say
+        size = os.stat(path).st_size
+        if size > MAX_FILE_BYTES:
+            say(t="line", step=number, text="%s: %d bytes are too many" % (path, size))
+            return
+        packer = zlib.compressobj(6)
+        with open(path, "rb") as file:
+            for data in iter(lambda: file.read(PIECE_BYTES), b""):
+                piece = packer.compress(data)
+                if piece:
+                    say(t="file", step=number, data=base64.b64encode(piece).decode())
+        say(t="file", step=number, data=base64.b64encode(packer.flush()).decode(), last=True)
+
+
+def main():
+    job = json.loads(sys.stdin.buffer.readline())
+    output, orders = Output(), Orders()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda *_: orders.stop())
+    orders.start()
+    try:
+        Runner(job, output, orders).run()
+    except BrokenPipeError:
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

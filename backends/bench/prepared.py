@@ -27,18 +27,16 @@ class Prepared:
     findings: list[Finding] = field(default_factory=list)
 
 
-async def prepare_run(
-    plan: Plan,
-    endpoint: Endpoint,
-    fetch: Fetch,
-    *,
-    model: str | None = None,
-    room: preflight.Room | None = None,
-) -> Prepared:
-    """Ask the server what it is, settle the prompts, check the room. Raises RoomError.
+async def look(
+    plan: Plan, fetch: Fetch, *, model: str | None = None, room: preflight.Room | None = None
+) -> tuple[Server, list[StepSpec], list[Finding]]:
+    """Ask the server what it is and how it is, and check the room. Raises RoomError.
 
-    `model` is the name to ask for instead of the server's first; `room` that of the machine that
-    will send the load, this one unless given.
+    Args:
+        plan: What will be offered.
+        fetch: Asks the server.
+        model: The name to ask for instead of the server's first.
+        room: That of the machine that will send the load, this one unless given.
     """
     server = await identify(fetch)
     if model is not None:
@@ -57,6 +55,23 @@ async def prepare_run(
     steps = unroll(plan)
     findings.extend(preflight.client_room(room or preflight.local_room(), steps))
     findings.extend(preflight.fits(plan, server))
+    return server, steps, findings
+
+
+async def prepare_run(
+    plan: Plan,
+    endpoint: Endpoint,
+    fetch: Fetch,
+    *,
+    model: str | None = None,
+    room: preflight.Room | None = None,
+) -> Prepared:
+    """Ask the server what it is, settle the prompts, check the room. Raises RoomError.
+
+    `model` is the name to ask for instead of the server's first; `room` that of the machine that
+    will send the load, this one unless given.
+    """
+    server, steps, findings = await look(plan, fetch, model=model, room=room)
     requests = await prepare(plan, server, fetch)
     findings.extend(
         Finding(key="requests", severity=Severity.INFO, text=note) for note in requests.notes

@@ -5,6 +5,7 @@ Nothing of it is needed to measure; what cannot be found is a finding, and the r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -38,11 +39,15 @@ class Provenance:
         environment: The one given, with what was found.
         model: What the server was told to load: a folder, a file, or `owner/name`.
         findings: What could not be found, and files that were changed.
+        pid: The process that listens; None where none can be seen.
+        python: The interpreter whose packages it uses; None where it uses none that is known.
     """
 
     environment: Environment
     model: str | None
     findings: tuple[Finding, ...] = ()
+    pid: int | None = None
+    python: str | None = None
 
 
 class SessionAgent:
@@ -91,9 +96,9 @@ async def what_serves(
     try:
         packages = await server_packages(agent, pid)
     except RoomError as error:
-        return Provenance(environment, model, (_unknown(f"the server's packages: {error}"),))
+        return Provenance(environment, model, (_unknown(f"the server's packages: {error}"),), pid)
     if packages is None:
-        return Provenance(environment, model)
+        return Provenance(environment, model, (), pid)
     changed = packages.changed_in_words()
     findings: tuple[Finding, ...] = ()
     if changed:
@@ -103,7 +108,23 @@ async def what_serves(
     environment = msgspec.structs.replace(
         environment, versions=packages.versions, changed_files=changed
     )
-    return Provenance(environment, model, findings)
+    python = python_of(packages.site_packages)
+    return Provenance(environment, model, findings, pid, python)
+
+
+def python_of(site_packages: str) -> str | None:
+    """The interpreter that a folder of packages belongs to.
+
+    `/opt/venv/lib/python3.12/site-packages` gives `/opt/venv/bin/python3.12`; Debian's
+    `/usr/lib/python3/dist-packages` gives `/usr/bin/python3`, also for `/usr/local`.
+    """
+    found = re.fullmatch(r"(/.*?)/lib(?:64)?/(python3[.\d]*)/(site|dist)-packages", site_packages)
+    if found is None:
+        return None
+    prefix, name, kind = found.groups()
+    if kind == "dist" and prefix.startswith("/usr"):
+        prefix = "/usr"
+    return f"{prefix}/bin/{name}"
 
 
 def _unknown(words: str) -> Finding:

@@ -67,5 +67,13 @@ class Noticed:
     finding: Finding
 
 
-Event = Progress | RequestEnded | StepEnded | Noticed
+@dataclass(frozen=True, slots=True)
+class ToolSaid:
+    """A line that another tool's benchmark printed."""
+
+    step: int
+    text: str
+
+
+Event = ToolSaid | Progress | RequestEnded | StepEnded | Noticed
 Listener = Callable[[Event], None]

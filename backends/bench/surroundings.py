@@ -81,12 +81,12 @@ class Surroundings:
         return "" if reply.ok else f"{flush[1]} answers with {reply.status}"
 
     def with_server(
-        self, result: StepResult, start_s: float, end_s: float, ours: float
+        self, result: StepResult, start_s: float, end_s: float, ours: float | None
     ) -> StepResult:
         """The step with the server's own metrics, and the ledger's third column.
 
         `ours` is every output token that any request of the step received, warm-up and failures
-        included: what the server counts beyond that is somebody else's.
+        included: what the server counts beyond that is somebody else's. None says nothing of it.
         """
         ledger = result.ledger
         if self._quiet is not None and self._after is not None:
@@ -94,7 +94,7 @@ class Surroundings:
             made = servermetrics.difference(pair, "output_tokens")
             read = servermetrics.difference(pair, "input_tokens")
             surplus = None
-            if made is not None:
+            if made is not None and ours is not None:
                 surplus = max(0.0, made - ours) / made if made else 0.0
             ledger = msgspec.structs.replace(
                 ledger,

@@ -12,11 +12,12 @@ import msgspec
 
 from backends import paths
 from backends.bench import planfile
+from backends.bench.harness.run import HarnessRun
 from backends.bench.plan import Closed, Open, Plan, Trace
 from backends.bench.preflight import refuses
-from backends.bench.provenance import what_serves
+from backends.bench.provenance import Provenance, what_serves
 from backends.bench.results import RunResult, RunStatus, Severity, to_json
-from backends.bench.runner import Run, prepare_run, record_file
+from backends.bench.runner import Run, record_file
 from backends.bench.weigh_run import weighed
 from backends.errors import RoomError, UsageError
 from backends.storage.atomic import write_bytes
@@ -26,6 +27,7 @@ from tui.cli import bench_table
 from tui.cli.bench_console import Console
 from tui.cli.bench_place import Where, place, where
 from tui.cli.bench_possible import possible_table
+from tui.cli.bench_tool import add_tool_arguments, make_run, prepare
 
 EXIT_BROKEN = 1
 EXIT_UNTRUSTED = 6
@@ -96,6 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     plan.add_argument(
         "--sample", type=_count, metavar="N", help="read only N streams event by event"
     )
+    add_tool_arguments(parser)
     out = parser.add_argument_group("results")
     out.add_argument("--json", action="store_true", help="the result document on stdout")
     out.add_argument("--quiet", action="store_true", help="no progress on stderr")
@@ -121,38 +124,26 @@ async def _bench(arguments: argparse.Namespace, plan: Plan, found: Where) -> int
     console = Console(quiet=arguments.quiet, table=not arguments.json)
     folder = paths.data_dir() / "runs"
     async with place(found) as there:
-        prepared = await prepare_run(
-            plan, there.endpoint, there.fetch, model=arguments.model, room=there.room
-        )
+        prepared = await prepare(plan, there, arguments)
         prepared.findings.extend(there.findings)
         for finding in prepared.findings:
             console.say(bench_table.finding_line(finding))
         if refuses(prepared.findings) and not arguments.force:
             console.say("not run; --force runs it all the same")
             return EXIT_UNTRUSTED
-        environment, model = there.environment, None
+        serves = Provenance(there.environment, None)
         if there.session is not None:
             serves = await what_serves(
-                there.session, found.server.port, prepared.server.engine, environment
+                there.session, found.server.port, prepared.server.engine, there.environment
             )
-            environment, model = serves.environment, serves.model
             prepared.findings.extend(serves.findings)
             for finding in serves.findings:
                 console.say(bench_table.finding_line(finding))
-        run = Run(
-            prepared,
-            there.generator,
-            there.fetch,
-            listener=console.event,
-            folder=folder,
-            environment=environment,
-            profile=found.profile,
-            gpus=there.gpus,
-        )
+        run = make_run(prepared, there, found, serves, arguments, console.event, folder)
         result = await _until_interrupted(run)
         _keep(result, folder)
         if there.session is not None and result.steps:
-            result = await weighed(there.session, result, model)
+            result = await weighed(there.session, result, serves.model)
             _keep(result, folder)
     if arguments.json:
         sys.stdout.write(to_json(result).decode() + "\n")
@@ -200,7 +191,7 @@ def _compare(result: RunResult, baseline: str) -> None:
         print(f"not compared: {error}")
 
 
-async def _until_interrupted(run: Run) -> RunResult:
+async def _until_interrupted(run: Run | HarnessRun) -> RunResult:
     """Carry it out; an interrupt stops it, and what was measured is kept."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

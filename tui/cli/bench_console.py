@@ -8,6 +8,7 @@ import time
 from typing import Final
 
 from backends.bench.results import RunResult
+from backends.bench.run_events import ToolSaid
 from backends.bench.runner import Event, Noticed, Progress, StepEnded
 from tui.cli import bench_table
 
@@ -34,6 +35,9 @@ class Console:
         """What the run says."""
         if isinstance(event, Progress):
             self._progress(event)
+        elif isinstance(event, ToolSaid):
+            if not self._quiet:
+                self.say(f"  {event.text}")
         elif isinstance(event, Noticed):
             self.say(bench_table.finding_line(event.finding))
         elif isinstance(event, StepEnded) and self._table:

@@ -9,6 +9,8 @@ Lines in: the job, then `{"do": "next"}` for each command, or `{"do": "stop"}`. 
 `waiting`, `started`, `line`, `file` (pieces, base64), `step_end`, `end`.
 """
 
+from __future__ import annotations
+
 import base64
 import ctypes
 import glob
@@ -24,6 +26,7 @@ import tempfile
 import threading
 import time
 import zlib
+from typing import Any, Dict, List, Optional
 
 MARK = "GPUROOM_HARNESS"
 PIECE_BYTES = 256 * 1024
@@ -32,20 +35,21 @@ MAX_LINE_BYTES = 4000
 TERM_S = 3.0
 KEPT_FROM_ENV = ("LD_PRELOAD",)
 
-_libc = None
+_libc: Any = None
 try:
     _libc = ctypes.CDLL(None, use_errno=True)
 except OSError:
     pass
 
 
-class Output(object):
+class Output:
     """Whole lines on standard output, from any thread."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def say(self, **fields):
+    def say(self, **fields: Any) -> None:
+        """Write one."""
         data = (json.dumps(fields) + "\n").encode()
         with self._lock:
             view = memoryview(data)
@@ -56,12 +60,13 @@ class Output(object):
 class Orders(threading.Thread):
     """What comes on standard input after the job; its end is an order to stop."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         threading.Thread.__init__(self, daemon=True)
         self.stopped = threading.Event()
         self._next = threading.Semaphore(0)
 
-    def run(self):
+    def run(self) -> None:
+        """Listen."""
         for line in iter(sys.stdin.buffer.readline, b""):
             try:
                 order = json.loads(line).get("do")
@@ -73,17 +78,18 @@ class Orders(threading.Thread):
                 self.stop()
         self.stop()
 
-    def stop(self):
+    def stop(self) -> None:
+        """End what runs, and start nothing more."""
         self.stopped.set()
         self._next.release()
 
-    def wait_next(self):
+    def wait_next(self) -> bool:
         """Whether to go on."""
         self._next.acquire()
         return not self.stopped.is_set()
 
 
-def environment_of(pid):
+def environment_of(pid: int) -> Dict[str, str]:
     """Variables of a process of this host; empty where they may not be read."""
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
@@ -94,7 +100,7 @@ def environment_of(pid):
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
 
 
-def descendants(mark):
+def descendants(mark: str) -> List[int]:
     """Processes that carry the mark: the tool's own, whatever group they are in."""
     wanted = ("%s=%s" % (MARK, mark)).encode()
     found = []
@@ -110,7 +116,7 @@ def descendants(mark):
     return found
 
 
-def end_all(mark, first):
+def end_all(mark: str, first: int) -> None:
     """Ask the tool's processes to end, then make them."""
     for number, patience_s in ((first, TERM_S), (signal.SIGKILL, TERM_S)):
         for pid in descendants(mark):
@@ -125,16 +131,16 @@ def end_all(mark, first):
             time.sleep(0.05)
 
 
-def _die_with_parent():
+def _die_with_parent() -> None:
     # Whoever kills this program outright kills the tool, too (prctl PR_SET_PDEATHSIG).
     if _libc is not None:
         _libc.prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
-class Runner(object):
+class Runner:
     """One job."""
 
-    def __init__(self, job, output, orders):
+    def __init__(self, job: Dict[str, Any], output: Output, orders: Orders) -> None:
         self._job = job
         self._output = output
         self._orders = orders
@@ -142,10 +148,10 @@ class Runner(object):
         self._mark = "%d-%d" % (os.getpid(), time.time_ns())
         self._folder = tempfile.mkdtemp(prefix="gpuroom-bench-")
 
-    def _at(self):
+    def _at(self) -> float:
         return time.monotonic() - self._began
 
-    def _environment(self):
+    def _environment(self) -> Dict[str, str]:
         env = dict(os.environ)
         if self._job.get("env_of"):
             env.update(environment_of(self._job["env_of"]))
@@ -156,7 +162,7 @@ class Runner(object):
         env["PYTHONUNBUFFERED"] = "1"
         return env
 
-    def version(self):
+    def version(self) -> Optional[str]:
         """Of the tool's distribution, as its Python has it; None where it has none."""
         code = "import sys, importlib.metadata as m; print(m.version(sys.argv[1]))"
         command = [self._job["python"], "-c", code, self._job["distribution"]]
@@ -174,7 +180,8 @@ class Runner(object):
         words = done.stdout.decode("utf-8", "replace").split()
         return words[-1] if done.returncode == 0 and words else None
 
-    def run(self):
+    def run(self) -> None:
+        """Carry it out."""
         say = self._output.say
         say(
             t="begin",
@@ -198,7 +205,7 @@ class Runner(object):
             end_all(self._mark, signal.SIGTERM)
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _one(self, number, command):
+    def _one(self, number: int, command: Dict[str, Any]) -> None:
         say = self._output.say
         out = os.path.join(self._folder, str(number))
         os.mkdir(out)
@@ -236,17 +243,18 @@ class Runner(object):
         say(t="step_end", step=number, status=status, at_s=self._at(), written_s=written_s)
         shutil.rmtree(out, ignore_errors=True)
 
-    def _stop_when_told(self, process):
+    def _stop_when_told(self, process: subprocess.Popen[bytes]) -> None:
         while process.poll() is None:
             if self._orders.stopped.wait(0.2):
                 # As an interrupt at the keyboard: tools then write what they have.
                 end_all(self._mark, signal.SIGINT)
                 return
 
-    def _follow(self, number, process):
+    def _follow(self, number: int, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
         descriptor = process.stdout.fileno()
         rest = b""
-        ended_s = None
+        ended_s: Optional[float] = None
         while True:
             ready, _, _ = select.select([descriptor], [], [], 0.5)
             if ready:
@@ -267,7 +275,7 @@ class Runner(object):
                     break
         process.stdout.close()
 
-    def _send(self, number, path):
+    def _send(self, number: int, path: str) -> None:
         say = self._output.say
         size = os.stat(path).st_size
         if size > MAX_FILE_BYTES:
@@ -282,7 +290,8 @@ class Runner(object):
         say(t="file", step=number, data=base64.b64encode(packer.flush()).decode(), last=True)
 
 
-def main():
+def main() -> int:
+    """Read the job and carry it out."""
     job = json.loads(sys.stdin.buffer.readline())
     output, orders = Output(), Orders()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):

@@ -1,19 +1,16 @@
-"""Where the load comes from, over a real sshd: host, this machine, tunnel; and cut links."""
+"""Where the load comes from, over a real sshd: host, this machine, tunnel."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from backends.bench.place import Place, beside, from_here, tunnelled
 from backends.bench.results import RunResult, RunStatus
-from backends.bench.run_events import Event, RequestEnded
 from backends.bench.runner import Run, prepare_run
-from backends.bench.samples import read_records
 from backends.config import Config, HostConfig
 from backends.hub import RoomHub
 from tests.bench.conftest import Scheduled, closed
@@ -65,35 +62,3 @@ async def test_from_the_host_from_here_and_through_the_connection(
         assert (result.steps[0].succeeded, result.steps[0].failures) == (8, {})
         assert result.environment.host == "gpu01"
     assert "tunnel" in {finding.key for finding in results[2].findings}
-
-
-async def test_a_cut_link_keeps_what_came_and_stops_the_generator(
-    ssh_lab: SshLab, scheduled: Scheduled, tmp_path: Path
-) -> None:
-    server = ssh_lab.server()
-    aborted = scheduled.aborted()
-    ended = 0
-
-    def listen(event: Event) -> None:
-        nonlocal ended
-        ended += isinstance(event, RequestEnded)
-
-    async with room(ssh_lab) as hub:
-        session = hub.session("gpu01")
-        await until(lambda: session.snapshot.sampled_s is not None)
-        there = beside(session, scheduled.endpoint(), "t", sys.executable)
-        plan = closed(4, 1_000_000, tokens=20)
-        prepared = await prepare_run(plan, there.endpoint, there.fetch, room=there.room)
-        run = Run(prepared, there.generator, there.fetch, listener=listen, folder=tmp_path)
-        task = asyncio.create_task(run.execute())
-        await until(lambda: ended >= 8)
-        await asyncio.to_thread(server.cut)
-        async with asyncio.timeout(DEADLINE_S):
-            result = await task
-    assert result.status is RunStatus.BROKEN
-    assert result.error
-    assert sum(step.succeeded for step in result.steps) >= 8
-    assert len(list(read_records(result.run_id, tmp_path))) >= 8
-    async with asyncio.timeout(DEADLINE_S):
-        while scheduled.aborted() == aborted:  # noqa: ASYNC110 - another process tells
-            await asyncio.sleep(0.1)

@@ -19,9 +19,11 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from backends.errors import LinkError, RoomError, UsageError
+from backends.servers.host import Host
+from backends.servers.launchers.base import LogPlace
 from backends.servers.logpins import Pins
 from backends.servers.logquery import ERRORS, Pattern, Query
-from backends.servers.logstore import LogHost, LogStore
+from backends.servers.logstore import LogStore
 from backends.servers.logtext import Item, each_line
 from backends.servers.logtimes import TimeSearch
 from backends.servers.prefixes import Level
@@ -45,31 +47,33 @@ PROMPTS = {
 }
 
 
-def open_log(app: App[object], shell: Shell, host: str, path: str, title: str = "") -> None:
+def open_log(
+    app: App[object], shell: Shell, host: str, place: LogPlace | str, title: str = ""
+) -> None:
     """Show the log of a server.
 
     Args:
         app: The application.
         shell: What screens share.
         host: Name of a host of the room.
-        path: The log file on that host.
-        title: What stands above it; else the path.
+        place: The log, wherever it is kept; a path stands for the file on that host.
+        title: What stands above it; else the place in words.
 
     Raises:
         LinkError: The host is not there yet, or can't be asked for files.
     """
-    store = LogStore(host_of(shell, host), path, asked_by="log")
-    app.push_screen(LogScreen(shell, store, title or path))
+    store = LogStore(host_of(shell, host), place, asked_by="log")
+    app.push_screen(LogScreen(shell, store, title or store.place.words))
 
 
-def host_of(shell: Shell, name: str) -> LogHost:
+def host_of(shell: Shell, name: str) -> Host:
     """A host of the room that can be asked for files.
 
     Raises:
         LinkError: It is not there yet.
     """
     session: object = shell.session(name)
-    if not isinstance(session, LogHost):
+    if not isinstance(session, Host):
         raise LinkError(f"{name} is not there yet", hint="wait until it is connected")
     return session
 
@@ -142,9 +146,9 @@ class LogScreen(HubScreen):
         if store.error:
             return store.error
         if store.state == "missing":
-            return f"not there yet, waited for: {store.path}"
+            return f"not there yet, waited for: {store.place.words}"
         if store.state == "opening" and not store.text.segments:
-            return f"opening {store.path}; nothing has come yet"
+            return f"opening {store.place.words}; nothing has come yet"
         if self.view.window.query:
             return "no line fits; Esc shows all" if self.view.window.at_start else "looking ..."
         return "the log is empty"
@@ -206,8 +210,7 @@ class LogScreen(HubScreen):
                 self._fail(error)
                 self._set_query(Query())
                 continue
-            except RoomError as error:
-                self.store.error = str(error)
+            except RoomError:  # the store says which
                 await asyncio.sleep(1.0)
                 continue
             if window is self.view.window and window.version != version:

@@ -82,6 +82,8 @@ class LogStatus(RowsView):
             left.append((f" {store.error}", "warning"))
         elif store.state == "deleted":
             left.append((" the file was deleted", "warning"))
+        elif store.state == "ended":
+            left.append((" the log has ended", "dim"))
         parts = []
         if query.level is not None:
             parts.append(f"level {query.level.value}+")

@@ -220,7 +220,7 @@ class ProcessScreen(FilteringScreen):
         self._first_frame()
 
     def action_log(self) -> None:
-        """Open the file that the process writes its output to."""
+        """Open the log of the process: a file, a journal, a container's, a tmux pane."""
         keys = self.list.keys()
         if keys:
             process = self.list.of(keys[self.list.cursor_index(keys)])
@@ -231,7 +231,5 @@ class ProcessScreen(FilteringScreen):
         from screens.log import host_of, open_log
 
         name = self.shell.current
-        path = await log_of_process(
-            host_of(self.shell, name), process.pid, asked_by="processes.log"
-        )
-        open_log(self.app, self.shell, name, path, program_name(process))
+        place = await log_of_process(host_of(self.shell, name), process.pid)
+        open_log(self.app, self.shell, name, place, program_name(process))

@@ -116,7 +116,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("gpu.previous", "N,left", "previous", "previous GPU", "The previous GPU of the host."),
     Action("processes.sort", "o", "sort", "sort", "Sort by the next column.", 20),
     Action("processes.filter", "slash", "filter", "filter", "Show processes that fit: a user, a model, mem>1.", 10, typing_follows=True),
-    Action("processes.log", "l", "log", "log", "The log of the process, where it writes to a file.", 15),
+    Action("processes.log", "l", "log", "log", "The log of the process: file, journal, container, tmux.", 15),
     Action("tuning.mark", "space", "mark", "mark", "Mark a finding to be put right.", 10),
     Action("tuning.fix", "f,F", "fix", "fix", "Show what would be done for the marked, and do it after a yes.", 11, takes_key=True),
     Action("tuning.undo", "u", "undo", "take back", "Take the newest change back, after a yes.", 12, changes_host=True),

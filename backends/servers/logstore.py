@@ -1,180 +1,144 @@
 """A log of a host, of any size, as one looks at it: followed, read where it is needed, searched.
 
-Memory is bounded whatever the size: blocks come by `files.read` when somebody looks at them, new
-bytes come by `files.follow`, which waits while they are not taken. Bytes, marks and lines are
-`logtext`'s business, which reads nothing itself.
+Memory is bounded whatever the size: blocks of a file come by `files.read` when somebody looks at
+them, those of what a command printed from the spool; new bytes come from the feed, which waits
+while they are not taken. Bytes, marks and lines are `logtext`'s business, which reads nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import contextlib
 import time
-import zlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final, Protocol, TypeVar, runtime_checkable
+from typing import Final, TypeVar
 
 from backends.errors import AgentError, RoomError, UsageError
+from backends.servers.host import Host, unpack
+from backends.servers.launchers.base import LogKind, LogPlace
+from backends.servers.logfeed import LogData, LogEvent, LogFeed
 from backends.servers.logquery import Query
+from backends.servers.logspool import LogSpool
 from backends.servers.logtext import Item, LogText, Missing, each_line
 from backends.servers.logtimes import TimeSearch
 from backends.servers.logwindow import SLICE_BYTES
 
 T = TypeVar("T")
-TAIL_BYTES: Final = 64
 OPEN_BYTES: Final = 128 * 1024
-RETRY_S: Final = 1.0
 SLICE_S: Final = 0.006
 """Most work between two turns of the event loop."""
-MAX_PIECE_BYTES: Final = 16 * 1024 * 1024
 MARKS: Final = {
     "rotated": "rotated: a new file begins",
     "truncated": "cut: the file was emptied and begins anew",
     "lost": "lines may be missing here: the file was replaced while there was no link",
+    "restarted": "read anew from the beginning: what was seen before is not there any more",
 }
-
-
-@runtime_checkable
-class LogHost(Protocol):
-    """What is needed of a host; `backends.session.HostSession` fits."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    async def request(
-        self, method: str, params: Mapping[str, object] | None = None, *, asked_by: str,
-        what: str, changes_host: bool = False, timeout_s: float = 10.0,
-    ) -> object:  # fmt: skip
-        """Ask the agent."""
-        ...
-
-    def stream(
-        self, method: str, params: Mapping[str, object] | None = None, *, asked_by: str,
-        what: str, changes_host: bool = False, timeout_s: float = 10.0,
-    ) -> AsyncGenerator[object, None]:  # fmt: skip
-        """Ask for something that comes in pieces."""
-        ...
+STATES: Final = ("missing", "deleted", "ended")
 
 
 class LogStore:
-    """One log file of one host.
+    """One log of one host.
 
     Args:
-        host: Where it lies.
-        path: The file.
+        host: Where it is.
+        place: The log; a path stands for the file.
         asked_by: Who opens it, for the journal.
         text: Where its bytes go.
 
     Attributes:
-        error: Why nothing comes right now; empty while it flows.
-        state: `opening`, `missing`, `open` or `deleted`.
+        state: `opening`, `missing`, `open`, `deleted` or `ended` (the command that prints it has).
     """
 
     def __init__(
-        self, host: LogHost, path: str, *, asked_by: str = "log", text: LogText | None = None
-    ) -> None:
+        self, host: Host, place: LogPlace | str, *, asked_by: str = "log",
+        text: LogText | None = None,
+    ) -> None:  # fmt: skip
         self._host = host
-        self.path = path
+        self.place = LogPlace(LogKind.FILE, place) if isinstance(place, str) else place
         self._asked_by = asked_by
         self.text = text or LogText()
-        self.error = ""
         self.state = "opening"
         self.changed = asyncio.Event()
+        self._feed = LogFeed(
+            host, self.place, self._take, from_end_bytes=OPEN_BYTES, asked_by=asked_by
+        )
+        self._spool = None if self.place.kind is LogKind.FILE else LogSpool()
+        self._read_error = ""
         self._inode: int | None = None
         self._offset = 0
-        self._tail = b""
         self._pending_mark = ""
         self._reads: dict[tuple[int, int, int], asyncio.Task[None]] = {}
+
+    @property
+    def error(self) -> str:
+        """Why nothing comes right now; empty while it flows."""
+        return self._feed.error or self._read_error
 
     # ---- following
 
     async def run(self) -> None:
         """Open the log at its end and follow it until cancelled, through lost links."""
         try:
-            while True:
-                try:
-                    await self._follow()
-                except RoomError as error:
-                    self.error = str(error)
-                    self._tell()
-                await asyncio.sleep(RETRY_S)
+            await self._feed.run()
         finally:
-            for task in self._reads.values():
-                task.cancel()
+            await self.close()
 
-    async def _follow(self) -> None:
-        params: dict[str, object] = {"path": self.path, "offset": -OPEN_BYTES}
-        if self._inode is not None:
-            tail = base64.b64encode(self._tail).decode()
-            params |= {"offset": self._offset, "inode": self._inode, "tail": tail}
-        pieces = self._host.stream(
-            "files.follow", params, asked_by=self._asked_by, what=f"follow {self.path}"
-        )
-        async with contextlib.aclosing(pieces):
-            async for piece in pieces:
-                self.error = ""
-                if isinstance(piece, dict):
-                    await self._take(piece)
+    async def close(self) -> None:
+        """End what is still being read, and let go of what was kept."""
+        reads = list(self._reads.values())
+        for task in reads:
+            task.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
+        if self._spool is not None:
+            self._spool.close()
 
-    async def _take(self, piece: Mapping[str, object]) -> None:
-        if "event" in piece:
-            self._take_event(str(piece["event"]))
-        else:
-            data = await _unpack(str(piece.get("z", "")))
-            self._take_data(_number(piece, "o"), _number(piece, "i"), data)
-        self._tell()
+    def _take(self, piece: LogData | LogEvent) -> None:
+        if isinstance(piece, LogData):
+            self._take_data(piece)
+        elif piece.kind in MARKS:
+            self._pending_mark = piece.kind
+        elif piece.kind in STATES:
+            self.state = piece.kind
+        self.changed.set()
 
-    def _take_event(self, kind: str) -> None:
-        if kind in MARKS:
-            self._pending_mark = kind
-        elif kind in ("missing", "deleted"):
-            self.state = kind
-
-    def _take_data(self, offset: int, inode: int, data: bytes) -> None:
-        text = self.text
-        new = inode != self._inode or offset != self._offset
+    def _take_data(self, piece: LogData) -> None:
+        text, inode, offset = self.text, piece.inode, piece.offset
         mark, self._pending_mark = self._pending_mark, ""
         if not text.segments:
             text.begin(inode, offset)
-        elif new or mark:
+        elif mark or (inode, offset) != (self._inode, self._offset):
             mark = mark or ("rotated" if inode != self._inode else "lost")
             text.end_segment(MARKS[mark], gone=mark != "rotated" and inode == self._inode)
-            text.begin(inode, offset)
-        text.append(data)
-        self._tail = data[-TAIL_BYTES:] if new else (self._tail + data)[-TAIL_BYTES:]
-        self._inode, self._offset = inode, offset + len(data)
+            # A writer that goes on where it was leaves a hole in a file that was emptied.
+            text.begin(inode, offset, start=offset if mark == "truncated" else 0)
+        text.append(piece.data)
+        if self._spool is not None:
+            self._spool.add(offset, piece.data)
+        self._inode, self._offset = inode, offset + len(piece.data)
         self.state = "open"
-
-    def _tell(self) -> None:
-        self.changed.set()
 
     # ---- without following
 
-    async def open_end(self, *, whole_lines: bool = False) -> None:
-        """Open the log as it is now, without following it.
-
-        Args:
-            whole_lines: Leave out a last line that has no line feed yet.
+    async def open_end(self) -> None:
+        """Open the log as it is now, without following it; `run` goes on from there.
 
         Raises:
             UsageError: There is no such file.
             AgentError: It can't be read.
         """
+        if self.place.kind is not LogKind.FILE:
+            await self._feed.catch_up()
+            return
+        path = self.place.path
         answer = await self._host.request(
-            "files.stat", {"path": self.path}, asked_by=self._asked_by, what=f"look at {self.path}"
+            "files.stat", {"path": path}, asked_by=self._asked_by, what=f"look at {path}"
         )
         facts = answer if isinstance(answer, dict) else {}
         if facts.get("missing"):
-            raise UsageError(f"{self._host.name} has no file {self.path}")
-        self.text.begin(_number(facts, "inode"), _number(facts, "size"))
-        if whole_lines:
-            end = await self.settle(partial(self.text.line_start, self.text.end))
-            self.text.segments[-1].size = end
-        self.text.end_segment(" ")
+            raise UsageError(f"{self._host.name} has no file {path}")
+        self._inode, self._offset = _number(facts, "inode"), _number(facts, "size")
+        self.text.begin(self._inode, self._offset)
+        self._feed.resume_at(self._inode, self._offset)
         self.state = "open"
 
     # ---- reading
@@ -191,28 +155,44 @@ class LogStore:
         key = (missing.segment, missing.block, missing.size)
         task = self._reads.get(key)
         if task is None:
-            task = asyncio.create_task(self._read(missing), name=f"read {self.path}")
+            task = asyncio.create_task(self._read(missing), name=f"read {self.place.words}")
             self._reads[key] = task
             task.add_done_callback(lambda _: self._reads.pop(key, None))
-        await asyncio.shield(task)
+        try:
+            await asyncio.shield(task)
+        except RoomError as error:
+            self._read_error = str(error)
+            raise
+        self._read_error = ""
 
     async def _read(self, missing: Missing) -> None:
+        data = await (self._read_file(missing) if self._spool is None else self._read_kept(missing))
+        if data is None:
+            self.text.forget(missing)
+        else:
+            self.text.put(missing, data)
+
+    async def _read_kept(self, missing: Missing) -> bytes | None:
+        """Of what a command printed, the newest is kept; nothing from before it was read anew."""
+        if self._spool is None or missing.inode != self._inode:
+            return None
+        return await asyncio.to_thread(self._spool.read, missing.offset, missing.size)
+
+    async def _read_file(self, missing: Missing) -> bytes | None:
+        path = self.place.path
         params = {
-            "path": self.path, "offset": missing.offset, "size": missing.size,
-            "inode": missing.inode,
+            "path": path, "offset": missing.offset, "size": missing.size, "inode": missing.inode,
         }  # fmt: skip
         try:
             answer = await self._host.request(
-                "files.read", params, asked_by=self._asked_by, what=f"read {self.path}",
-                timeout_s=30.0,
-            )  # fmt: skip
+                "files.read", params, asked_by=self._asked_by, what=f"read {path}", timeout_s=30.0
+            )
         except AgentError as error:
             if "replaced" not in str(error):
                 raise
-            self.text.forget(missing)
-            return
-        data = await _unpack(str(answer.get("z", "")) if isinstance(answer, dict) else "")
-        self.text.put(missing, data)
+            return None
+        piece = str(answer.get("z", "")) if isinstance(answer, dict) else ""
+        return await asyncio.to_thread(unpack, piece)
 
     async def settle(self, look: Callable[[], T | Missing]) -> T:
         """Do a look, and read what it misses, until it misses nothing."""
@@ -309,9 +289,8 @@ class LogStore:
                 await self.fetch(found)
             await asyncio.sleep(0)
 
-    async def last(self, query: Query, count: int, *, start: int | None = None) -> list[Item]:
-        """The newest `count` wanted items, none of them before `start`."""
-        start = self.text.start if start is None else start
+    async def last(self, query: Query, count: int, *, start: int, end: int) -> list[Item]:
+        """The newest `count` wanted items between two starts of lines."""
         found: list[Item] = []
 
         def take(item: Item) -> bool:
@@ -319,31 +298,10 @@ class LogStore:
             return len(found) < count
 
         if count:
-            await self.scan(query, self.text.end, back=True, on_item=take, until=start)
+            await self.scan(query, end, back=True, on_item=take, until=start)
         return [item for item in reversed(found) if item.offset >= start]
-
-    def resume_after(self, other: LogStore) -> None:
-        """Follow from where another one, that was opened by `open_end`, has its end."""
-        segment = other.text.segments[-1]
-        self.text.begin(segment.inode, segment.size)
-        self._inode, self._offset = segment.inode, segment.size
 
 
 def _number(fields: Mapping[str, object], name: str) -> int:
     value = fields.get(name)
     return value if isinstance(value, int) and value >= 0 else 0
-
-
-async def _unpack(piece: str) -> bytes:
-    if len(piece) < 32768:
-        return _inflate(piece)
-    return await asyncio.to_thread(_inflate, piece)
-
-
-def _inflate(piece: str) -> bytes:
-    try:
-        inflater = zlib.decompressobj()
-        data = inflater.decompress(base64.b64decode(piece), MAX_PIECE_BYTES)
-    except (ValueError, zlib.error) as error:
-        raise AgentError("a piece of a file came damaged", str(error)) from None
-    return data

@@ -132,12 +132,12 @@ class LogText:
         """Bytes of blocks in memory."""
         return sum(len(block) for block in self._blocks.values()) + len(self._open)
 
-    def begin(self, inode: int, size: int) -> None:
-        """A file whose `size` bytes can be brought where they are looked at."""
+    def begin(self, inode: int, size: int, *, start: int = 0) -> None:
+        """A file whose `size` bytes can be brought where they are looked at, from `start` on."""
         base = 0
         if self.segments:
             base = self.segments[-1].end + 1
-        self.segments.append(Segment(base, size, 0, inode))
+        self.segments.append(Segment(base, size, start, inode))
         self._open, self._open_at = bytearray(), size
         self.version += 1
 

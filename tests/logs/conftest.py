@@ -11,7 +11,9 @@ import pytest_asyncio
 
 from backends.agent.client import AgentClient
 from backends.link.local import LocalTransport
+from backends.model import HostSnapshot
 from backends.sim import nvml
+from tests.ui.fakes import snapshot
 
 NVML_SOURCE = Path(nvml.__file__).read_text(encoding="utf-8")
 
@@ -39,6 +41,10 @@ class RealHost:
         client, self.client = self.client, None
         if client is not None:
             await client.close()
+
+    @property
+    def snapshot(self) -> HostSnapshot:
+        return snapshot(self.name, ())
 
     def _there(self) -> AgentClient:
         from backends.errors import LinkError

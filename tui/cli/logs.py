@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from backends.servers.logquery import Query
     from backends.servers.logstore import LogStore
     from backends.servers.logtext import Item
-    from backends.session import HostSession
 
 EXIT_NOTHING = 1
 LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -70,81 +70,73 @@ def run(arguments: argparse.Namespace) -> int:
 async def _logs(arguments: argparse.Namespace, query: Query) -> int:
     from backends import config as configuration
     from backends.hub import RoomHub
+    from backends.servers.catalogue import load_catalogue
+    from backends.servers.desk import ServerDesk
     from backends.servers.logplaces import find_log
     from backends.servers.logstore import LogStore
+    from backends.servers.profiles import resolve_profiles
+    from backends.tuning.gather import reached
     from tui.cli.prompts import terminal_prompter
 
     config = configuration.load(arguments.config)
     (host,) = configuration.resolve_hosts(config, [arguments.host])
+    profiles = [each for each in resolve_profiles(config.servers) if each.host == host.name]
     async with RoomHub([host], config, terminal_prompter()) as hub:
         (session,) = hub.sessions
-        await _reached(session, arguments.timeout)
-        path = await find_log(session, arguments.server, asked_by="logs")
+        await reached(session, arguments.timeout)
+        desk = ServerDesk(session, profiles, await asyncio.to_thread(load_catalogue))
+        place = await find_log(desk, arguments.server)
         printer = Printer(as_json=arguments.json)
-        store = LogStore(session, path, asked_by="logs")
-        await store.open_end(whole_lines=arguments.follow)
-        await _print_old(store, query, arguments, printer)
-        printer.flush()
-        if arguments.follow:
-            await _print_new(session, store, query, printer)
+        store = LogStore(session, place, asked_by="logs")
+        try:
+            await store.open_end()
+            at = await _print_old(store, query, arguments, printer)
+            printer.flush()
+            if arguments.follow:
+                await _print_new(store, query, printer, at)
+        finally:
+            await store.close()
         return 0 if printer.count else EXIT_NOTHING
-
-
-async def _reached(session: HostSession, timeout_s: float) -> None:
-    """Wait for the link."""
-    from backends.clock import SYSTEM_CLOCK
-    from backends.errors import LinkError
-    from backends.model import LinkState
-
-    deadline_s = SYSTEM_CLOCK.monotonic_s() + timeout_s
-    while (link := session.snapshot.link).state is not LinkState.LIVE:
-        late = SYSTEM_CLOCK.monotonic_s() >= deadline_s
-        if link.state is LinkState.REFUSED or (link.state is LinkState.LOST and link.error) or late:
-            raise LinkError(
-                f"cannot reach {session.name}",
-                link.error or f"no answer within {timeout_s:g} s",
-                link.hint or f"`gpuroom doctor {session.name}` says where it hangs",
-            )
-        await asyncio.sleep(0.02)
 
 
 async def _print_old(
     store: LogStore, query: Query, arguments: argparse.Namespace, printer: Printer
-) -> None:
-    """What is in the log by now."""
+) -> int:
+    """What is in the log by now; gives where to go on. Followed, an unfinished line waits."""
     from backends.servers.logtimes import TimeSearch
 
+    text = store.text
+    end = await store.settle(partial(text.line_start, text.end)) if arguments.follow else text.end
     everything = arguments.since is not None or arguments.grep is not None
     count = arguments.lines if arguments.lines is not None else None if everything else 100
-    start = store.text.start
+    start = text.start
     if arguments.since is not None:
-        search = TimeSearch(store.text, arguments.since)
-        start = await store.find_time(search)
+        start = await store.find_time(TimeSearch(text, arguments.since))
     if count is None:
-        await store.scan(query, start, back=False, on_item=printer.show)
-        return
-    for item in await store.last(query, count, start=start):
-        printer.show(item)
+        await store.scan(query, start, back=False, on_item=printer.show, until=end)
+    else:
+        for item in await store.last(query, count, start=start, end=end):
+            printer.show(item)
+    return end
 
 
-async def _print_new(session: HostSession, store: LogStore, query: Query, printer: Printer) -> None:
-    """What is appended from now on; an unfinished line waits for its end."""
-    from backends.servers.logstore import LogStore as Store
-
-    live = Store(session, store.path, asked_by="logs")
-    live.resume_after(store)
-    running = asyncio.create_task(live.run())
-    at = live.text.end
-    told = ""
+async def _print_new(store: LogStore, query: Query, printer: Printer, at: int) -> None:
+    """What is appended from now on."""
+    running = asyncio.create_task(store.run())
+    told, over = "", False
     try:
-        while not running.done():
-            live.changed.clear()
-            at = await live.scan_complete(query, at, printer.show)
+        while not over:
+            over = running.done()
+            store.changed.clear()
+            at = await store.scan_complete(query, at, printer.show)
             printer.flush()
-            if live.error != told:
-                told = live.error
+            if store.error != told:
+                told = store.error
                 print(f"gpuroom: {told or 'the log goes on'}", file=sys.stderr)
-            await live.changed.wait()
+            if not over:
+                changed = asyncio.create_task(store.changed.wait())
+                await asyncio.wait({changed, running}, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
         await running
     finally:
         running.cancel()

@@ -28,7 +28,9 @@ class Children:
         self._groups: Set[int] = set()
         self._lock = threading.Lock()
 
-    def start(self, argv: List[str], params: Params, stdin: int) -> "subprocess.Popen[bytes]":
+    def start(
+        self, argv: List[str], params: Params, stdin: int, stderr: int = subprocess.PIPE
+    ) -> "subprocess.Popen[bytes]":
         """Start a child in a group of its own.
 
         Raises:
@@ -38,7 +40,7 @@ class Children:
         env.update({str(k): str(v) for k, v in (params.get("env") or {}).items()})
         env.setdefault("LC_ALL", "C.UTF-8")
         child = subprocess.Popen(
-            argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            argv, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr,
             cwd=params.get("cwd"), env=env, start_new_session=True, close_fds=True,
         )  # fmt: skip
         with self._lock:
@@ -114,7 +116,9 @@ def run(params: Params, children: Children) -> Dict[str, Any]:
 
 
 def follow(params: Params, stream: rpc.Stream, children: Children) -> None:
-    """Send what a command prints, both of its streams, until it ends or nobody listens.
+    """Send what a command prints until it ends or nobody listens.
+
+    Both of its streams are one pipe, so that its bytes have one order, the same every time.
 
     Args:
         params: As for `run`.
@@ -123,30 +127,25 @@ def follow(params: Params, stream: rpc.Stream, children: Children) -> None:
     """
     argv = _argv(params)
     try:
-        child = children.start(argv, params, subprocess.DEVNULL)
+        child = children.start(argv, params, subprocess.DEVNULL, subprocess.STDOUT)
     except OSError as error:
         raise rpc.RpcError("%s: %s" % (error.filename or argv[0], error.strerror)) from None
     assert child.stdout is not None
-    assert child.stderr is not None
-    open_pipes = [child.stdout, child.stderr]
     code: Optional[int] = None
     try:
-        while open_pipes and not stream.closed:
-            ready, _, _ = select.select(open_pipes, [], [], 0.2)
-            for pipe in ready:
-                data = os.read(pipe.fileno(), files.PIECE)
-                if data:
-                    stream.send({"z": files.pack(data)})
-                else:
-                    open_pipes.remove(pipe)
-        if not stream.closed:
-            code = children.finish(child)
-            stream.send({"code": code})
+        while not stream.closed:
+            if not select.select([child.stdout], [], [], 0.2)[0]:
+                continue
+            data = os.read(child.stdout.fileno(), files.PIECE)
+            if not data:
+                code = children.finish(child)
+                stream.send({"code": code})
+                break
+            stream.send({"z": files.pack(data)})
     finally:
         if code is None:
             children.end(child)
         child.stdout.close()
-        child.stderr.close()
 
 
 def _argv(params: Params) -> List[str]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import stat
 import zlib
-from typing import Any, BinaryIO, Dict, Iterator, List, Optional
+from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional
 
 from . import rpc
 
@@ -20,6 +21,11 @@ MAX_READ = 4 * 1024 * 1024
 POLL_S = 0.1
 TAIL = 64
 """Bytes before our place that must be unchanged: they tell a file that was cut and grew again."""
+MIN_TAIL = 16
+"""With fewer of them a copy of a file is not recognised."""
+MAX_ENTRIES = 20000
+ROTATED = re.compile(r"[._-](?:(?P<number>\d{1,4})|\d[\dT:._-]*|old|prev(?:ious)?)$")
+"""What a rotation puts behind the name: a number, a date, `old`."""
 
 Params = Dict[str, Any]
 
@@ -62,19 +68,21 @@ def read(params: Params) -> Dict[str, Any]:
 
 
 def _open_inode(path: str, inode: Optional[int]) -> BinaryIO:
-    for candidate in [path] if inode is None else [path, *_siblings(path)]:
+    if inode is None:
+        file = open(path, "rb", buffering=0)
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return file
+        file.close()
+        raise rpc.RpcError("%s is not a regular file" % path)
+    for candidate in [path, *_named(path, int(inode))]:
         try:
             file = open(candidate, "rb", buffering=0)
         except OSError:
-            if inode is None:
-                raise
             continue
         info = os.fstat(file.fileno())
-        if stat.S_ISREG(info.st_mode) and (inode is None or info.st_ino == int(inode)):
+        if stat.S_ISREG(info.st_mode) and info.st_ino == int(inode):
             return file
         file.close()
-        if inode is None:
-            raise rpc.RpcError("%s is not a regular file" % path)
     raise rpc.RpcError("the file was replaced", data={"replaced": True})
 
 
@@ -118,8 +126,7 @@ class Follower:
                 if not self._advance() and self._stream.wait_closed(POLL_S):
                     return
         finally:
-            if self._file is not None:
-                self._file.close()
+            self._close()
 
     def _begin(self, params: Params) -> None:
         offset = int(params.get("offset", 0))
@@ -137,17 +144,16 @@ class Follower:
 
     def _resume(self, inode: int, offset: int, tail: bytes) -> None:
         """Find the file again by inode, be it renamed; else say that something was lost."""
-        for path in [self._path, *_siblings(self._path)]:
-            if not self._open(path):
-                continue
-            assert self._file is not None
-            if self._inode == inode and self._size() >= offset and self._tail_is(offset, tail):
+        for path in [self._path, *_named(self._path, inode)]:
+            if self._open(path, inode) and self._holds(offset, tail):
                 self._seek(offset)
                 self._stream.send({"event": "resumed"})
                 return
-        self._stream.send({"event": "lost"})
+        self._close()
+        self._inode, self._offset, self._tail = inode, offset, tail
+        self._stream.send({"event": "truncated" if self._send_rest_of_copy() else "lost"})
         if self._open(self._path):
-            self._seek(0)
+            self._begin_anew()
         else:
             self._gone = True
 
@@ -160,13 +166,50 @@ class Follower:
             self._gone = False
         assert self._file is not None
         if self._was_cut():
+            self._send_rest_of_copy()
             self._stream.send({"event": "truncated"})
-            self._seek(0)
+            self._begin_anew()
         data = os.pread(self._file.fileno(), PIECE, self._offset)
         if data:
             self._send(data)
             return True
         return self._next_file()
+
+    def _begin_anew(self) -> None:
+        """From the first byte that was written.
+
+        A writer that did not notice that its file was emptied goes on far behind the beginning, and
+        leaves a hole.
+        """
+        assert self._file is not None
+        begin = 0
+        if self._size() and os.pread(self._file.fileno(), 1, 0) == b"\0":
+            try:
+                begin = os.lseek(self._file.fileno(), 0, os.SEEK_DATA)
+            except OSError:
+                begin = 0
+        self._seek(begin)
+
+    def _send_rest_of_copy(self) -> bool:
+        """What was copied aside before the file was emptied, and not read by then."""
+        if len(self._tail) < MIN_TAIL:
+            return False
+        for other in reversed(_rotated(self._path)):
+            if (other.device, other.inode) == (self._device, self._inode):
+                continue
+            try:
+                with open(other.path, "rb", buffering=0) as file:
+                    begin = self._offset - len(self._tail)
+                    if os.pread(file.fileno(), len(self._tail), begin) != self._tail:
+                        continue
+                    while True:
+                        data = os.pread(file.fileno(), PIECE, self._offset)
+                        if not data:
+                            return True
+                        self._send(data)
+            except OSError:
+                continue
+        return False
 
     def _next_file(self) -> bool:
         """At the end of what is open: is the path another file by now?"""
@@ -178,26 +221,41 @@ class Follower:
                 self._gone = True
                 self._stream.send({"event": "deleted"})
             return False
+        self._gone = False
         if (info.st_dev, info.st_ino) == (self._device, self._inode):
-            self._gone = False
             return False
-        # The writer may still have the old one open: once more, now that the new one is there.
+        following = self._following()
+        if following is None:
+            # The writer may go on in the old file until it opens the new one: wait for its word.
+            return False
         data = os.pread(self._file.fileno(), PIECE, self._offset)
         if data:
             self._send(data)
             return True
-        for path in _rotated_since(self._path, self._device, self._inode):
-            if self._open(path):
-                self._gone = False
-                self._seek(0)
-                self._stream.send({"event": "rotated"})
-                return True
-        return False
+        if not self._open(following.path, following.inode):
+            return True  # it was renamed meanwhile: look again
+        self._seek(0)
+        self._stream.send({"event": "rotated"})
+        return True
+
+    def _following(self) -> "Optional[_Named]":
+        """The file that comes after the open one; several rotations may have happened."""
+        chain = _rotated(self._path)
+        places = [(other.device, other.inode) for other in chain]
+        mine = (self._device, self._inode)
+        later = chain[places.index(mine) + 1 :] if mine in places else []
+        newest = _named_file(self._path)
+        if newest is not None:
+            later = [other for other in later if other.inode != newest.inode] + [newest]
+        return next((other for other in later if other.size), None)
 
     def _was_cut(self) -> bool:
         size = self._size()
         return size < self._offset or (size > self._offset and not self._tail_is(
             self._offset, self._tail))  # fmt: skip
+
+    def _holds(self, offset: int, tail: bytes) -> bool:
+        return self._size() >= offset and self._tail_is(offset, tail)
 
     def _tail_is(self, offset: int, tail: bytes) -> bool:
         assert self._file is not None
@@ -219,7 +277,8 @@ class Follower:
         assert self._file is not None
         return os.fstat(self._file.fileno()).st_size
 
-    def _open(self, path: str) -> bool:
+    def _open(self, path: str, inode: Optional[int] = None) -> bool:
+        """Have `path` open in place of what was; only if it is that inode, where one is given."""
         try:
             file = open(path, "rb", buffering=0)
         except OSError:
@@ -228,37 +287,75 @@ class Follower:
         if not stat.S_ISREG(info.st_mode):
             file.close()
             raise rpc.RpcError("%s is not a regular file" % path)
-        if self._file is not None:
-            self._file.close()
+        if inode is not None and info.st_ino != inode:
+            file.close()
+            return False
+        self._close()
         self._file = file
         self._inode, self._device = info.st_ino, info.st_dev
         return True
 
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
-def _siblings(path: str) -> List[str]:
-    """Files beside `path` whose names begin with its own (`server.log.1`), oldest first."""
-    folder, name = os.path.split(os.path.abspath(path))
+
+class _Named(NamedTuple):
+    modified_ns: int
+    number: int
+    """Minus the number that a rotation gave it: of two as old, the higher number is older."""
+    path: str
+    device: int
+    inode: int
+    size: int
+
+
+def _named_file(path: str, number: int = 0) -> Optional[_Named]:
     try:
-        found = [
-            (entry.stat().st_mtime_ns, entry.path)
-            for entry in os.scandir(folder)
-            if entry.name.startswith(name) and entry.name != name and entry.is_file()
-        ]
+        info = os.stat(path)
     except OSError:
-        return []
-    return [sibling for _, sibling in sorted(found)]
+        return None
+    if not stat.S_ISREG(info.st_mode):
+        return None
+    return _Named(info.st_mtime_ns, number, path, info.st_dev, info.st_ino, info.st_size)
 
 
-def _rotated_since(path: str, device: int, inode: int) -> Iterator[str]:
-    """The files to read after that one, the oldest first: several rotations may have happened."""
-    chain = _siblings(path)
-    inodes = []
-    for sibling in chain:
+def _named(path: str, inode: int) -> List[str]:
+    """Files in the folder of `path` that have that inode: it, renamed."""
+    folder = os.path.dirname(os.path.abspath(path))
+    found = [other.path for other in _rotated(path) if other.inode == inode]
+    try:
+        with os.scandir(folder) as entries:
+            found += [e.path for e, _ in zip(entries, range(MAX_ENTRIES)) if e.inode() == inode]
+    except OSError:
+        pass
+    return found
+
+
+def _rotated(path: str) -> List[_Named]:
+    """Files beside `path` whose names a rotation made of its own (`server.log.1`), oldest first.
+
+    A listing during which something was renamed is repeated.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    for _ in range(5):
+        found, whole = [], True
         try:
-            info = os.stat(sibling)
-            inodes.append((info.st_dev, info.st_ino))
+            with os.scandir(folder) as entries:
+                names = [e.name for e, _ in zip(entries, range(MAX_ENTRIES))]
         except OSError:
-            inodes.append((0, 0))
-    if (device, inode) in inodes:
-        yield from chain[inodes.index((device, inode)) + 1 :]
-    yield path
+            return []
+        for other in names:
+            suffix = ROTATED.match(other, len(name)) if other.startswith(name) else None
+            if suffix is None:
+                continue
+            file = _named_file(os.path.join(folder, other), -int(suffix.group("number") or 0))
+            if file is None:
+                whole = False
+            else:
+                found.append(file)
+        inodes = {(file.device, file.inode) for file in found}
+        if whole and len(inodes) == len(found):
+            break
+    return sorted(found)

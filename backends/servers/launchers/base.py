@@ -7,6 +7,7 @@ process yet. Nothing else in the product asks which launcher it is.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -37,8 +38,19 @@ class LogPlace:
     kind: LogKind
     path: str = ""
     argv: tuple[str, ...] = ()
+    """A command that follows says so by the word `--follow`."""
     begins_at: int = 0
     """Where in the file this run's part begins: a log may hold earlier runs."""
+
+    @property
+    def argv_once(self) -> tuple[str, ...]:
+        """The command that prints what there is now, and ends."""
+        return tuple(word for word in self.argv if word != "--follow")
+
+    @property
+    def words(self) -> str:
+        """Where it is, for a person."""
+        return self.path or shlex.join(self.argv)
 
 
 @dataclass(frozen=True, slots=True)

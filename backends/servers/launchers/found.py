@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
 from backends.errors import AgentError
 from backends.servers.engines import Engine
-from backends.servers.host import Host, convert, run_command
+from backends.servers.host import Host, convert
 from backends.servers.launchers.base import (
     LaunchError,
-    LogKind,
-    LogPlace,
     Run,
     RunLook,
     StopResult,
     StopStep,
 )
+from backends.servers.launchers.foundlog import log_of
 from backends.servers.launchers.holding import busy_of
 from backends.servers.launchers.inspected import Described, describe, inspect
 from backends.servers.launchers.process import StopPiece
@@ -49,7 +47,7 @@ class FoundLauncher:
             profile=_name(engine, told),
             launcher="process",
             place=f"{told.pid}:{told.start_ticks}",
-            log=_log(told) or _kept_log(told) or await self._screen(told),
+            log=await log_of(self._host, told),
             started_at=told.started,
             age_s=told.age_s,
             argv=told.argv,
@@ -63,19 +61,6 @@ class FoundLauncher:
             env_differs=told.env_differs,
             adopted=True,
         )
-
-    async def _screen(self, told: Described) -> LogPlace | None:
-        """The tmux pane that it prints to, where it does."""
-        if not (told.stdout or "").startswith("/dev/pts/"):
-            return None
-        argv = ["tmux", "list-panes", "-a", "-F", "#{pane_tty} #{pane_id}"]
-        listed = await run_command(self._host, argv, asked_by=ASKED_BY, what="look for tmux panes")
-        for line in listed.out.splitlines() if listed.ok else ():
-            tty, _, pane = line.partition(" ")
-            if tty == told.stdout and re.fullmatch(r"%\d+", pane):
-                capture = ("tmux", "capture-pane", "-p", "-J", "-S", "-", "-t", pane)
-                return LogPlace(LogKind.SCREEN, argv=capture)
-        return None
 
     async def start(self, profile: Profile, run_id: str, by: str, origin: str) -> Run:
         """What was only found can't be started."""
@@ -137,25 +122,3 @@ def _name(engine: Engine | None, told: Described) -> str:
     if model:
         return PurePosixPath(model).name[:40]
     return PurePosixPath(told.argv[0]).name[:40] if told.argv else f"pid-{told.pid}"
-
-
-def _log(told: Described) -> LogPlace | None:
-    """Where its standard output goes, when that is a file."""
-    for target in (told.stdout, told.stderr):
-        if target and target.startswith("/") and not target.startswith(("/dev/", "/proc/")):
-            return LogPlace(LogKind.FILE, target.removesuffix(" (deleted)"))
-    return None
-
-
-def _kept_log(told: Described) -> LogPlace | None:
-    """What the program keeps that runs it: of its container, or the journal of its unit."""
-    kind, _, name = (told.container or "").rpartition(" ")
-    if not name:
-        return None
-    if kind in ("docker", "podman"):
-        return LogPlace(LogKind.COMMAND, argv=(kind, "logs", "--follow", name))
-    if kind in ("systemd", "systemd user") and (told.stdout or "").startswith("socket:"):
-        unit = f"--{'user-' if kind == 'systemd user' else ''}unit={name}.service"
-        journal = ("journalctl", "--follow", "--lines=all", "--boot", "--no-pager", "--output=cat")
-        return LogPlace(LogKind.COMMAND, argv=(*journal, unit))
-    return None

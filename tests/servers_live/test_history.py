@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,9 +98,10 @@ async def test_a_start_that_fails_is_kept_and_teaches_nothing(
         run = await desk.start(profile)
         async with await desk.watch(run, profile) as watch:
             await watch.until(lambda found: found.phase is Phase.LOADING, DEADLINE_S)
-            await desk.stop(run, grace_s=0)
-            found = await watch.until(is_state(State.CRASHED, State.EXITED), DEADLINE_S)
+            assert run.pid is not None
+            os.kill(run.pid, signal.SIGKILL)
+            found = await watch.until(is_state(State.CRASHED), DEADLINE_S)
             await desk.record(watch, found)
     (kept,) = starts.starts("here", "played")
-    assert kept.outcome != "ready"
+    assert kept.outcome == "crashed"
     assert starts.phase_durations("here", "played") == {}

@@ -271,7 +271,8 @@ class LinkStatus:
 
     Attributes:
         transport: `ssh`, `local` or `demo`.
-        via: `agent` (python3 on the host), `nvidia-smi` (no python3 there), or "" before that.
+        via: `agent` (python3 on the host), `nvidia-smi` (no python3 there), `tools`
+            (neither: no readings), or "" before that.
         attempt: Tries since it was last live.
         round_trip_s: Of the newest heartbeat.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from backends.agent.bare import BareClient
 from backends.agent.client import (
     AgentClient,
     NotificationHandler,
@@ -24,6 +25,8 @@ async def start_source(
     transport: Transport, python: str, take: NotificationHandler, interval_s: float, clock: Clock
 ) -> Source:
     """Start the agent, or a streamed `nvidia-smi` where the host has no python for it.
+
+    A Linux with neither (a hypervisor that passes its GPUs through) is still held, for its facts.
 
     Args:
         transport: A connected way to the host.
@@ -51,8 +54,16 @@ async def start_source(
             await stream.start(START_S)
         except AgentError as second:
             await stream.close()
-            raise AgentError(
-                error.title, f"{error.detail}; and no nvidia-smi: {second}".lstrip("; "), error.hint
-            ) from error
+            bare = BareClient(transport, on_notification=take, clock=clock, interval_s=interval_s)
+            try:
+                await bare.start(START_S)
+            except AgentError:
+                await bare.close()
+                raise AgentError(
+                    error.title,
+                    f"{error.detail}; and no nvidia-smi: {second}".lstrip("; "),
+                    error.hint,
+                ) from error
+            return bare
         return stream
     return agent

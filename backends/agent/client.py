@@ -31,10 +31,10 @@ MAX_STREAMS: Final = 64
 
 
 class Source(Protocol):
-    """Where a host's telemetry comes from: the agent, or a streamed `nvidia-smi`.
+    """Where a host's telemetry comes from: the agent, a streamed `nvidia-smi`, or neither.
 
     Attributes:
-        via: `agent` or `nvidia-smi`.
+        via: `agent`, `nvidia-smi` or `tools`.
     """
 
     via: str

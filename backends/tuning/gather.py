@@ -185,7 +185,7 @@ async def _one(
     wanted: Sequence[Probe],
 ) -> tuple[FactsDocument, _Answer]:
     await reached(session, timeout_s)
-    if session.snapshot.link.via == "nvidia-smi":
+    if session.snapshot.link.via in ("nvidia-smi", "tools"):
         return await _without_python(session, vantage, reading, wanted)
     rows = [
         (probe.kind.value, probe.target, list(probe.argv), probe.limit_bytes, probe.root)

@@ -274,6 +274,32 @@ async def test_a_host_with_neither_says_what_to_install(ssh_lab: SshLab) -> None
         assert "install python3" in session.snapshot.link.hint
 
 
+async def test_a_host_with_neither_but_linux_tools_is_held_without_readings(
+    ssh_lab: SshLab,
+) -> None:
+    """A hypervisor that passes its GPUs through: no driver, no python3."""
+    programs = ssh_lab.folder / "bin"
+    programs.mkdir()
+    (programs / "cat").symlink_to("/bin/cat")
+    ssh_lab.server("a", path=str(programs), options=["MaxSessions 1"])
+    async with hub_of(ssh_lab, ["a"]) as hub:
+        session = hub.session("a")
+        await until(lambda: sampled(session), "a sign of life")
+        first = session.snapshot.sampled_s
+        await until(lambda: session.snapshot.sampled_s != first, "another one")
+        snapshot = session.snapshot
+        assert (snapshot.link.state, snapshot.link.via) == (LinkState.LIVE, "tools")
+        assert snapshot.gpus == ()
+        assert snapshot.agent is not None
+        assert snapshot.agent.boot_id
+        assert snapshot.driver is not None
+        assert "no nvidia-smi" in snapshot.driver.detail
+        assert snapshot.readings.cpu_pct is None
+        with pytest.raises(AgentError, match="can't be done"):
+            await session.request("processes.list", asked_by="test", what="list")
+        await until(lambda: session.snapshot.link.round_trip_s is not None, "a heartbeat")
+
+
 class TestDemo:
     async def test_a_host_with_eight_cards_and_nothing_left_afterwards(self) -> None:
         async with RoomHub([HostConfig(name="demo")]) as hub:

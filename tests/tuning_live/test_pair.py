@@ -25,7 +25,7 @@ from backends.tuning.machines import Machines
 from backends.tuning.reboot import preview
 from backends.tuning.runs import fell_back, keep
 from backends.tuning.snapshot import BACKUPS, Outcome
-from tests.sshd import SshLab
+from tests.sshd import SshLab, free_port
 from tests.tuning_live.conftest import DEADLINE_S, Bench, Open
 from tests.tuning_live.tree import BOOT_A, BOOT_B, Tree, make_host
 
@@ -98,8 +98,8 @@ async def test_stale_majors_are_found_explained_and_mended_in_the_configuration(
         assert tree.read(CONF).decode() == OLD_CONF
 
 
-async def test_a_hypervisor_without_python_is_a_note(open_hosts: Open, guest: Tree) -> None:
-    below = HostConfig(name="pve", target="local", python="/nonexistent/python3")
+async def test_a_hypervisor_out_of_reach_is_a_note(open_hosts: Open, guest: Tree) -> None:
+    below = HostConfig(name="pve", target=f"127.0.0.1:{free_port()}")
     async with open_hosts(GUEST) as (inside,), RoomHub([below]) as hub:
         found = await gather(
             inside,
@@ -115,8 +115,9 @@ async def test_a_hypervisor_without_python_is_a_note(open_hosts: Open, guest: Tr
 POSIX_TOOLS = ("cat", "env", "find", "grep", "ls", "stat", "sh")
 
 
+@pytest.mark.parametrize("driver", [True, False], ids=["with-driver", "gpus-passed-through"])
 async def test_a_hypervisor_without_python_is_read_with_its_own_tools(
-    ssh_lab: SshLab, tmp_path: Path, guest: Tree
+    ssh_lab: SshLab, tmp_path: Path, guest: Tree, driver: bool
 ) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -129,6 +130,8 @@ async def test_a_hypervisor_without_python_is_read_with_its_own_tools(
         f"#!/bin/sh\nFAKE_SMI='{tmp_path / 'smi.json'}' exec {sys.executable} {fake} \"$@\"\n"
     )
     smi.chmod(0o755)
+    if not driver:
+        smi.unlink()
     below = make_host(tmp_path / "pve")
     below.put(CONF, OLD_CONF)
     below.program("pveversion", "echo pve-manager/8.4.1/abc")
@@ -143,7 +146,7 @@ async def test_a_hypervisor_without_python_is_read_with_its_own_tools(
             reading=Reading(root=str(guest.folder), below=str(below.folder)),
             timeout_s=DEADLINE_S,
         )
-        assert host.snapshot.link.via == "nvidia-smi"
+        assert host.snapshot.link.via == ("nvidia-smi" if driver else "tools")
     assert any("no python3" in note for note in found.notes)
     assert found.boot_ids[Vantage.HOST] == BOOT_A
     facts = {f.key: f.value for f in found.document.facts if f.vantage is Vantage.HOST}

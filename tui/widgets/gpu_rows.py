@@ -108,6 +108,9 @@ def host_row(snapshot: HostSnapshot, width: int, *, stale: bool) -> Row:
     readings = snapshot.readings
     value, dim = ("stale", "stale") if stale else ("text", "dim")
     line = Line().add("  host", "title")
+    if snapshot.link.via == "tools":
+        line.add("  no python3 and no nvidia-smi there: ", value)
+        return line.add("tuning facts only", dim).row(width)
     if snapshot.link.via == "nvidia-smi":
         line.add("  read through nvidia-smi: ", value)
         return line.add("no python3 there, so no host readings, processes, energy", dim).row(width)

@@ -324,7 +324,7 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[GpuWindow, ...] = ()
     joules_per_output_token: float | None = None
     bound: str | None = None
-    """What held the server back: compute, memory, queue, cap; None when unknown."""
+    """What held the server back: compute, memory, queue, cap, latency; None when unknown."""
     bound_evidence: str | None = None
     """What shows it, or why it is unknown."""
     joules_per_total_token: float | None = None

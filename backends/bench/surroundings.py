@@ -115,7 +115,12 @@ class Surroundings:
         gpus: tuple[GpuWindow, ...] = ()
         if self._gpus is not None:
             gpus = self._gpus.between(self._began_s + rates.start_s, self._began_s + rates.end_s)
-        found = what_bound(result.server, gpus, rates.end_s - rates.start_s)
+        found = what_bound(
+            result.server,
+            gpus,
+            rates.end_s - rates.start_s,
+            open_loop=result.rate_per_s is not None,
+        )
         return msgspec.structs.replace(
             result,
             gpus=gpus,

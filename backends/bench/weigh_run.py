@@ -6,12 +6,14 @@ from pathlib import PurePosixPath
 
 import msgspec
 
+from backends.bench.bound import Bound, by_bandwidth
 from backends.bench.efficiency import conditions_of, possible_of
 from backends.bench.models import shipped_model
 from backends.bench.onhost import Asker
+from backends.bench.possible import Possible
 from backends.bench.provenance import SessionAgent
 from backends.bench.remote_model import weigh_remote
-from backends.bench.results import RunResult
+from backends.bench.results import RunResult, StepResult
 from backends.bench.weights import Weights
 from backends.errors import RoomError, UsageError
 
@@ -35,7 +37,18 @@ async def weighed(session: Asker, result: RunResult, model: str | None) -> RunRe
         possible = possible_of(result, name, weights, conditions)
     except RoomError as error:
         return msgspec.structs.replace(result, possible=None, possible_absent=str(error))
-    return msgspec.structs.replace(result, possible=possible, possible_absent=None)
+    steps = tuple(_bound_by_share(step, possible) for step in result.steps)
+    return msgspec.structs.replace(result, steps=steps, possible=possible, possible_absent=None)
+
+
+def _bound_by_share(step: StepResult, possible: Possible) -> StepResult:
+    """The step with "memory" where it reached much of a maximum that memory bandwidth sets."""
+    at, turn = possible.step(step.label), possible.compute_from_batch
+    if at is None or (turn is not None and at.batch >= turn):
+        return step
+    before = Bound(step.bound, step.bound_evidence or "")  # type: ignore[arg-type]
+    found = by_bandwidth(before, at.stream_share("paper"))
+    return msgspec.structs.replace(step, bound=found.word, bound_evidence=found.evidence or None)
 
 
 async def _weigh(session: Asker, model: str) -> tuple[str, Weights]:

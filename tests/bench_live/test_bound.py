@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backends.bench.bound import what_bound
+from backends.bench.bound import Bound, by_bandwidth, what_bound
 from backends.bench.results import GpuWindow, ServerWindow
 
 
@@ -40,10 +40,15 @@ def test_what_the_server_says(seen: ServerWindow, word: str | None) -> None:
         ({"power_mean_w": 520.0}, "compute"),
         ({}, None),
         ({"utilization_mean": 0.5, "memory_utilization_mean": 0.8}, None),
-        ({"utilization_mean": None, "power_mean_w": 590.0}, None),
+        ({"utilization_mean": None, "power_mean_w": 520.0}, None),
         ({"power_mean_w": None, "memory_utilization_mean": None}, None),
         ({"throttle_s": {"sw_power_cap": 3.0}}, "cap"),
         ({"throttle_s": {"sw_power_cap": 1.0}}, None),
+        ({"throttle_s": {"sw_thermal": 3.0}}, "cap"),
+        ({"power_mean_w": 590.0}, "cap"),
+        ({"power_mean_w": 150.0, "memory_utilization_mean": 0.05}, "latency"),
+        ({"power_mean_w": 150.0, "memory_utilization_mean": 0.4}, None),
+        ({"power_mean_w": 150.0, "power_limit_w": None}, None),
     ],
 )
 def test_what_the_gpus_say(changes: dict[str, object], word: str | None) -> None:
@@ -69,3 +74,46 @@ def test_nothing_in_sight_is_said() -> None:
     assert what_bound(None, (), 1.0).evidence == (
         "neither the GPUs nor the server's metrics were in sight"
     )
+
+
+def slack(**changes: object) -> GpuWindow:
+    return gpu(power_mean_w=150.0, memory_utilization_mean=0.05, **changes)
+
+
+def test_gpus_with_room_and_no_engine_metrics_are_host_or_latency_bound() -> None:
+    found = what_bound(None, [slack()], 10.0)
+    assert found.word == "latency"
+    for words in ("power 25% of the limit", "memory in use 5%", "host- or latency-bound"):
+        assert words in found.evidence
+
+
+def test_idle_gpus_beside_one_that_works_do_not_hide_its_work() -> None:
+    assert what_bound(None, [gpu(power_mean_w=560.0), slack(), slack()], 10.0).word is None
+
+
+def test_gpus_with_room_at_an_offered_rate_wait_for_the_load() -> None:
+    found = what_bound(None, [slack()], 10.0, open_loop=True)
+    assert found.word is None
+    assert "rate" in found.evidence
+
+
+def test_without_engine_metrics_the_reason_says_so() -> None:
+    words = what_bound(None, [gpu()], 10.0).evidence
+    assert words.startswith("no engine metrics; the GPU readings do not tell")
+
+
+@pytest.mark.parametrize(
+    ("before", "share", "word"),
+    [
+        ("latency", 0.7, "memory"),
+        (None, 0.7, "memory"),
+        (None, 0.1, None),
+        ("latency", None, "latency"),
+        ("cap", 0.9, "cap"),
+        ("queue", 0.9, "queue"),
+    ],
+)
+def test_a_share_of_the_bandwidth_is_memory(
+    before: str | None, share: float | None, word: str | None
+) -> None:
+    assert by_bandwidth(Bound(before, "seen"), share).word == word  # type: ignore[arg-type]

@@ -87,6 +87,8 @@ def footer(result: RunResult) -> Iterable[str]:
         f"{', '.join(clocks) or '-'}; output tokens counted by {', '.join(sources) or '-'}"
     )
     for step in result.steps:
+        if step.bound_evidence:
+            yield f"bound at {step.label}: {step.bound or 'not known'}: {step.bound_evidence}"
         if step.failures:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(step.failures.items()))
             yield f"failures of {step.label}: {kinds}"

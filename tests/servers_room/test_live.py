@@ -26,6 +26,8 @@ from tui.themes import make_look
 
 pytestmark = pytest.mark.real
 WAIT_S = 50.0
+NAME = f"tiny-{os.getpid()}"
+"""Of this run alone: what others start on this machine under a name would be found under it."""
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +44,7 @@ def room_of(model: Path) -> RoomApp:
     port = free_port()
     command = [sys.executable, LLAMA, "--model", str(model), "--port", str(port)]
     table: dict[str, object] = {
-        "name": "tiny", "host": "here", "engine": "llamacpp", "command": command, "port": port,
+        "name": NAME, "host": "here", "engine": "llamacpp", "command": command, "port": port,
     }  # fmt: skip
     host = HostConfig(name="here", target="local", python=sys.executable)
     config = Config(hosts=(host,), servers=(table,))
@@ -78,19 +80,19 @@ class Seen:
         )
         # The keys on the pane, the configured server is the first of what is there.
         await self.pilot.press("2")
-        await self.sees("tiny")
+        await self.sees(NAME)
 
     @property
     def word(self) -> str:
         board = self.app.shell.servers
         views = board.views("here") if board is not None else ()
-        return next((view.word for view in views if view.name == "tiny"), "")
+        return next((view.word for view in views if view.name == NAME), "")
 
     @property
     def run_id(self) -> str:
         board = self.app.shell.servers
         assert board is not None
-        view = board.view("here", "tiny")
+        view = board.view("here", NAME)
         assert view is not None
         assert view.run is not None
         return view.run.run_id
@@ -102,7 +104,7 @@ async def test_a_real_server_is_started_watched_read_and_stopped_by_keys(tmp_pat
         room = Seen(pilot)
         await room.listed()
         await pilot.press("s")
-        await room.sees("Start tiny on here")
+        await room.sees(f"Start {NAME} on here")
         await room.sees("tiny.gguf")
         await pilot.press("ctrl+y")
         await room.until(lambda: room.word in ("ready", "serving"), "ready")
@@ -117,7 +119,7 @@ async def test_a_real_server_is_started_watched_read_and_stopped_by_keys(tmp_pat
         await room.until(lambda: isinstance(app.screen, LogScreen), "its log")
         await room.sees("init: model loaded")
         await pilot.press("escape", "x")
-        await room.sees("Stop tiny on here")
+        await room.sees(f"Stop {NAME} on here")
         await pilot.press("ctrl+y")
         await room.until(lambda: room.word == "stopped", "stopped")
         assert members_alive(run_id) == []
@@ -131,7 +133,7 @@ async def test_what_was_started_outlives_the_room_and_is_found_by_the_next(tmp_p
         room = Seen(pilot)
         await room.listed()
         await pilot.press("s")
-        await room.sees("Start tiny on here")
+        await room.sees(f"Start {NAME} on here")
         await pilot.press("ctrl+y")
         await room.until(lambda: room.word not in ("stopped", "starting", "checking"), "a start")
         run_id = room.run_id
@@ -141,9 +143,9 @@ async def test_what_was_started_outlives_the_room_and_is_found_by_the_next(tmp_p
         await room.until(lambda: room.word in ("ready", "serving"), "ready")
         assert room.run_id == run_id
         await pilot.press("2")
-        await room.sees("● ready tiny")
+        await room.sees(f"● ready {NAME}")
         await pilot.press("x")
-        await room.sees("Stop tiny on here")
+        await room.sees(f"Stop {NAME} on here")
         await pilot.press("ctrl+y")
         await room.until(lambda: room.word == "stopped", "stopped")
     assert members_alive(run_id) == []
@@ -157,7 +159,7 @@ async def test_a_broken_model_is_a_crash_with_words_to_act_on(tmp_path: Path) ->
         room = Seen(pilot)
         await room.listed()
         await pilot.press("s")
-        await room.sees("Start tiny on here")
+        await room.sees(f"Start {NAME} on here")
         await pilot.press("ctrl+y")
         await room.until(lambda: room.word == "crashed", "the crash")
         await pilot.press("enter")

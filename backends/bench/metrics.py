@@ -194,8 +194,12 @@ class StepMetrics:
             self._gaps_us.update(record.gaps_us)
             if record.tokens_known:
                 shares = record.arrival_tokens or (1,) * (len(record.gaps_us) + 1)
+                since = 0
                 for gap, share in zip(record.gaps_us, shares[1:], strict=True):
-                    self._itl_us[round(gap / share)] += share
+                    since += gap
+                    if share:  # an event without a token is on the way to the next
+                        self._itl_us[round(since / share)] += share
+                        since = 0
             else:
                 self._itl_known = False
         if not record.drained:

@@ -106,6 +106,19 @@ def test_inter_token_latency_is_weighted_by_tokens_and_only_where_known() -> Non
     assert result(known, record(tokens_known=False)).itl_s is None
 
 
+def test_an_event_without_a_token_is_on_the_way_to_the_next() -> None:
+    step = result(
+        record(
+            output_tokens=3,
+            events=4,
+            gaps_us=(50_000, 50_000, 100_000),
+            arrival_tokens=(1, 0, 1, 1),
+        )
+    )
+    assert step.itl_s is not None
+    assert (step.itl_s.n, step.itl_s.max) == (2, pytest.approx(0.1))
+
+
 def test_failures_are_in_no_latency_and_in_every_denominator() -> None:
     bad = record(id=1, ok=False, failure=Failure.CUT, first_token_s=1.001)
     step = result(

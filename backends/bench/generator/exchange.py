@@ -264,9 +264,10 @@ class Exchange:
         """Tokens of each arrival, and whether they are known rather than one an event."""
         answer = self.answer
         totals = answer.totals
-        if totals[0] > 0 and all(later > earlier for earlier, later in zip(totals, totals[1:])):
+        if totals[0] > 0 and all(later >= earlier for earlier, later in zip(totals, totals[1:])):
             steps = [totals[0]]
             steps.extend(later - earlier for earlier, later in zip(totals, totals[1:]))
-            # What the count is short of at the end came without an event of its own.
+            # An event without a token of its own has the text that an earlier one kept back. What
+            # the count is short of at the end came without an event.
             return steps, tokens >= totals[-1]
         return answer.counts, tokens - answer.events in (0, 1)

@@ -69,8 +69,13 @@ class Database:
         self._lock = threading.RLock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Created with the right permissions, since SQLite would take those of the umask.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            # Created with the right permissions, since SQLite would take those of the umask. A file
+            # that is there is never opened here: closing it would drop the locks of every other
+            # connection of this process (POSIX), and others would delete the log under them.
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            os.close(os.open(path, flags, 0o600))
+        except FileExistsError:
+            pass
         except OSError as error:
             raise file_failure("The history could not be opened", path, error) from error
         self._connection = self._connect()

@@ -176,3 +176,24 @@ def test_a_killed_process_loses_at_most_its_open_transaction(tmp_path: Path) -> 
         assert rows == list(range(len(rows)))
         assert len(rows) > stored
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+
+
+def test_another_process_never_takes_the_log_away_from_an_open_one(tmp_path: Path) -> None:
+    """Opening it twice in one process must not drop the locks that keep others from its log."""
+    path = tmp_path / "history.db"
+    other = (
+        "import sqlite3, sys\n"
+        "c = sqlite3.connect(sys.argv[1])\n"
+        "c.execute('INSERT INTO things_item VALUES (2)')\n"
+        "c.commit()\n"
+        "c.close()\n"
+    )
+    with Database(path, [ONE]) as first:
+        with first.writing() as connection:
+            connection.execute("INSERT INTO things_item VALUES (1)")
+        with Database(path, [ONE]) as second:
+            assert count(second) == 1
+            subprocess.run([sys.executable, "-c", other, str(path)], check=True, timeout=60)
+            assert path.with_name("history.db-shm").exists(), "the log is gone under us"
+            assert count(second) == 2
+        assert count(first) == 2

@@ -109,7 +109,7 @@ class ConfirmScreen(ModalScreen[bool]):
         for line in self.runs:
             token = token_of(line)
             room = max(10, width - 2)
-            pieces = [line[at : at + room] for at in range(0, len(line), room)] or [""]
+            pieces = broken(line, room)
             rows += [Line().add("  ").add(piece, token).row(width) for piece in pieces]
         return rows
 
@@ -137,6 +137,17 @@ class ConfirmScreen(ModalScreen[bool]):
     def action_less(self) -> None:
         """Further up."""
         self.view.action_page_up()
+
+
+def broken(line: str, room: int) -> list[str]:
+    """A line in pieces of at most `room` characters, at spaces where there are; nothing is lost."""
+    pieces = []
+    while len(line) > room:
+        indent = len(line) - len(line.lstrip())
+        at = line.rfind(" ", indent + room // 3, room) + 1 or room
+        pieces.append(line[:at])
+        line = line[at:]
+    return [*pieces, line]
 
 
 def token_of(line: str) -> str:

@@ -48,7 +48,10 @@ class HelpScreen(HubScreen):
             rows.append(Line().add(f"  {AREAS[area]}", "title").row(width))
             for action in in_area(area):
                 keys = keys_text(self.keymap_used.get(action.id, action.keys))
+                room = max(20, min(60, width - 42))
+                first, *others = wrap(action.help, room)
                 line = Line().add("  ").cell(keys, 16, "key").add(" ")
-                line.cell(action.help, max(20, min(60, width - 42)), "text").add(" ")
-                rows.append(line.add(action.id, "faint").row(width))
+                line.cell(first, room, "text").add(" ").add(action.id, "faint")
+                rows.append(line.row(width))
+                rows += [Line().pad_to(19).add(piece, "text").row(width) for piece in others]
         return rows

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
+from textual.binding import BindingType
+
+from tui.bindings import bindings
 from tui.rows import Line, Row
 from tui.shell import Shell
 from tui.widgets.host_state import wrap
@@ -74,8 +78,14 @@ class Pane(RowsView, can_focus=True):
 
 
 class EmptyPane(Pane):
-    """Says what will be there, and by which key one gets there."""
+    """Says what will be there, and by which key one gets there.
 
+    Attributes:
+        opens: The action of the room that Enter stands for.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("nav.open")
+    opens = ""
     purpose = ""
     detail = ""
 
@@ -91,3 +101,7 @@ class EmptyPane(Pane):
             for piece in wrap(text, width - 4):
                 rows.append(Line().add("  ").add(piece, token).row(width))
         return rows
+
+    async def action_open(self) -> None:
+        """The whole of it, on a screen of its own."""
+        await self.screen.run_action(self.opens)

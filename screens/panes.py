@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class TuningPane(EmptyPane):
     """How the host is tuned."""
 
-    number, pane_id, title = 3, "tuning", "tuning"
-    purpose = "empty: the host has not been checked yet"
+    number, pane_id, title, opens = 3, "tuning", "tuning", "tuning"
+    purpose = "not checked yet: t opens the checklist"
     detail = (
         "Here: governor, kernel, NUMA, PCIe and driver settings against what inference needs, "
-        "each with evidence and a fix. Key 3 comes here; t opens the checklist."
+        "each with evidence and a fix. Key 3 comes here; t, or here Enter, opens the checklist."
     )
 
     def version(self, now_s: float) -> object:
@@ -54,11 +54,11 @@ class TuningPane(EmptyPane):
 class BenchmarkPane(EmptyPane):
     """How fast the server serves: the run of this room that goes on, or the last."""
 
-    number, pane_id, title = 4, "bench", "benchmark"
-    purpose = "empty: nothing has been measured yet"
+    number, pane_id, title, opens = 4, "bench", "benchmark", "bench"
+    purpose = "nothing measured yet: b measures the server"
     detail = (
         "Here: output and total tokens a second, time to first token, and the most that this "
-        "hardware can do. Key b measures."
+        "hardware can do. Key 4 comes here; b, or here Enter, opens the benchmark."
     )
 
     @property

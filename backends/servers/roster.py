@@ -292,7 +292,7 @@ class Roster:
             raise UsageError(f"{server.name} does not run on {self.desk.host.name}")
 
         def told(step: StopStep) -> None:
-            server.step = step.words + (f" ({step.left} processes)" if step.left else "")
+            server.step = step.full_words
             self._changed()
 
         with self._while(server, Doing.STOPPING):

@@ -76,7 +76,8 @@ def disagreements(seen: Witnesses, fresh: Fresh) -> tuple[str, ...]:
             found.append("ready by HTTP, while the log has not said so")
     if log_ready and alive and http is not None and not http_good and fresh(http.at_s):
         found.append(f"the log says ready, while {http.path} says {_answer(http)}")
-    if process is not None and not alive and http_good:
+    answered_since = http is not None and process is not None and http.at_s >= process.at_s
+    if process is not None and not alive and http_good and answered_since:
         found.append("its process is gone, and something still answers")
     if alive and failing and not http_good:
         found.append("the log shows a failure, while the process lives")
@@ -92,7 +93,8 @@ def _answer(http: HttpSeen) -> str:
 
 
 def _process(process: ProcessSeen) -> str:
-    words = f"alive, {process.members} processes" if process.alive else "gone"
+    number = "1 process" if process.members == 1 else f"{process.members} processes"
+    words = f"alive, {number}" if process.alive else "gone"
     if process.dead_workers:
         words += f", dead: {', '.join(process.dead_workers[:4])}"
     if process.exit_code is not None:

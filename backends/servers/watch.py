@@ -246,7 +246,10 @@ class ServerWatch:
             asked = self._asker is not None and bool(self._asker.endpoints)
             http = seen.http is not None or not asked or found.state in OVER
             log = seen.log is not None or run.log is None or "log" in self.errors
-            return http and log
+            # A completion is only asked for once everything else is good.
+            due = self.watched.ready.prompt is not None and seen.completion is None
+            waits = due and found.state not in OVER and seen.http is not None and seen.http.good
+            return http and log and not waits
 
         with contextlib.suppress(TimeoutError):
             await self.until(heard, timeout_s)

@@ -239,4 +239,4 @@ async def test_a_room_without_history_says_so() -> None:
         await ready(pilot)
         await app.workers.wait_for_complete()
         await drawn(pilot)
-        assert "nothing has been measured yet" in screen_text(app)
+        assert "nothing measured yet" in screen_text(app)

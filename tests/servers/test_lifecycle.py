@@ -417,3 +417,11 @@ def test_every_situation_has_a_state_with_words(
     if found.state is not State.LOST:
         assert again.state is found.state
     assert again.since_s == found.since_s
+
+
+def test_an_answer_from_before_the_end_is_no_contradiction() -> None:
+    gone = ProcessSeen(NOW, alive=False)
+    words = "its process is gone, and something still answers"
+    before = replace(READY, process=gone, http=replace(GOOD, at_s=NOW - 1), stop_asked_at_s=NOW - 3)
+    assert words not in assess(before, POLICY, NOW).disagreements
+    assert words in assess(replace(before, http=GOOD), POLICY, NOW).disagreements

@@ -81,7 +81,7 @@ def test_a_second_start_and_a_port_that_is_taken_are_refused(shell: Shell) -> No
     shell.configure(command=serving(port), port=port)
     assert shell.run("start", "small")[0] == 0
     status, answer, said = shell.run("start", "small")
-    assert status == 8
+    assert status == 7
     assert {finding["id"] for finding in answer["findings"]} >= {"earlier-run"}
     assert "runs already" in said
     status, answer, _ = shell.run("stop", "small")

@@ -11,7 +11,7 @@ import pytest
 from backends.errors import ConfigError
 from backends.servers.lifecycle import ANSWERING, Assessment, State
 from backends.servers.watch import ServerWatch
-from tests.servers_live.rooms import DEADLINE_S, Play, is_state, profile_of, watching
+from tests.servers_live.rooms import DEADLINE_S, Play, desk_of, is_state, profile_of, watching
 
 DONE = [200, json.dumps({"choices": [{"text": "yes"}]})]
 
@@ -102,6 +102,21 @@ async def test_a_prompt_must_be_completed(play: Play) -> None:
         assert any("500 no kernel" in each.said for each in found.testimonies)
         play.now(answers={"/health": 200, "/v1/completions": DONE})
         await ready(watch)
+
+
+async def test_one_look_at_a_server_waits_for_its_completion(play: Play) -> None:
+    profile = play.profile("vllm", ready={"prompt": "Say yes."})
+    play.now(answers={"/health": 200, "/v1/completions": DONE})
+    async with desk_of(profile) as desk:
+        run = await desk.start(profile)
+        try:
+            async with await desk.watch(run, profile) as first:
+                await ready(first)
+            async with await desk.watch(run, profile) as second:
+                await second.hear(DEADLINE_S)
+                assert second.witnesses.completion is not None
+        finally:
+            await desk.stop(run, grace_s=1)
 
 
 async def test_a_prompt_alone_makes_a_custom_server_ready_by_chat_where_it_only_chats(

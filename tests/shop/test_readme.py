@@ -22,7 +22,9 @@ LINES = [
     line.partition("  #")[0].strip() for fence in FENCES for line in fence.splitlines() if line
 ]
 COMMAND_LINES = [line for line in LINES if line.startswith("gpuroom")]
-RUNS_ANYWHERE = re.compile(r"^gpuroom (top demo|doctor demo|roofline|bench list|config|completion)")
+RUNS_ANYWHERE = re.compile(
+    r"^gpuroom (top demo|doctor demo|roofline|bench list|config path|completion)"
+)
 
 
 def parse(line: str) -> None:

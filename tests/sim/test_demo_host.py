@@ -84,3 +84,21 @@ def test_what_the_near_side_sent_is_kept() -> None:
     modules = swapped(lambda sent: simulated_modules(sent, "idle"), {"x": "1", "pynvml": "real"})
     assert modules["x"] == "1"
     assert "SCENARIO = 'idle'" in str(modules["pynvml"])
+
+
+async def test_the_machine_that_plays_the_demo_host_is_never_changed(tmp_path: Path) -> None:
+    file = tmp_path / "setting"
+    step = {"kind": "file", "path": str(file), "data": "MQ==", "mode": 0o644}
+    async with RoomHub([HostConfig(name="demo", target="demo")]) as hub:
+        await wait_for_processes(hub)
+        session = hub.sessions[0]
+        looked = {"paths": [str(file)]}
+        found = await session.request("changes.read", looked, asked_by="test", what="read")
+        assert isinstance(found, dict)
+        asked = {"steps": [step], "boot_id": found["boot_id"]}
+        answer = await session.request(
+            "changes.carry_out", asked, asked_by="test", what="change", changes_host=True
+        )
+    assert isinstance(answer, dict)
+    assert "simulated" in answer["refused"]
+    assert not file.exists()

@@ -11,13 +11,15 @@ from backends.errors import LinkError, RoomError
 from backends.model import DriverState, DriverStatus, LinkState, Severity
 from backends.telemetry.history import Window
 from screens.alerts import AlertScreen
-from screens.confirm import ConfirmScreen
+from screens.bench import BenchScreen
+from screens.confirm import ConfirmScreen, broken
 from screens.fleet import FleetScreen
 from screens.gpu import GpuScreen
 from screens.help import HelpScreen
 from screens.journal import JournalScreen
 from screens.processes import ProcessScreen
 from screens.room import RoomScreen
+from screens.tuning import TuningScreen
 from tests.ui.fakes import (
     FakeHub,
     FakeSession,
@@ -736,3 +738,35 @@ async def test_control_sequences_of_a_host_never_reach_the_terminal() -> None:
                 await drawn(pilot)
             text = screen_text(app)
             assert not [c for c in text if c != "\n" and not c.isprintable()], key
+
+
+async def test_enter_on_a_pane_opens_what_it_is_about() -> None:
+    app = make_app(make_hub())
+    async with app.run_test(size=SIZE) as pilot:
+        await ready(pilot)
+        await pilot.press("3", "enter")
+        await pilot.pause()
+        assert isinstance(app.screen, TuningScreen)
+        await pilot.press("escape", "4", "enter")
+        await pilot.pause()
+        assert isinstance(app.screen, BenchScreen)
+
+
+async def test_help_says_all_of_each_key_on_a_narrow_terminal() -> None:
+    app = make_app(make_hub())
+    async with app.run_test(size=(80, 60)) as pilot:
+        await ready(pilot)
+        await pilot.press("question_mark")
+        await drawn(pilot)
+        words = " ".join(screen_text(app).replace("servers.start", "").split())
+    assert "Start the server, after a look at what is in the way and what runs." in words
+
+
+def test_what_runs_is_broken_at_spaces_and_nothing_is_lost() -> None:
+    line = "    sglang serve --model-path zai-org/GLM-5-NVFP4 --served-model-name glm-5-nvfp4"
+    pieces = broken(line, 40)
+    assert "".join(pieces) == line
+    assert all(len(piece) <= 40 for piece in pieces)
+    assert [piece.split()[0] for piece in pieces[1:]] == ["zai-org/GLM-5-NVFP4", "glm-5-nvfp4"]
+    assert broken("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
+    assert broken("", 10) == [""]

@@ -30,6 +30,7 @@ from backends.storage.starts import StartHistory
 from backends.tuning.gather import reached
 from tui.cli.prompts import terminal_prompter
 
+EXIT_BUSY: Final = 7
 EXIT_REFUSED: Final = 8
 EXIT_INCOMPLETE: Final = 9
 EXIT_CRASHED: Final = 10
@@ -79,7 +80,13 @@ async def at_profile(arguments: argparse.Namespace, *, must: bool) -> AsyncItera
     profiles = {each.name: each for each in resolve_profiles(config.servers)}
     profile = profiles.get(arguments.profile)
     if profile is None and (must or arguments.host is None):
-        hint = configuration.nearest(arguments.profile, profiles) if profiles else "see [[servers]]"
+        known = (
+            configuration.nearest(arguments.profile, profiles)
+            if profiles
+            else "the configuration has no [[servers]]"
+        )
+        found = "" if must else "--host HOST names one that was found there"
+        hint = "; ".join(filter(None, (known, found))) or "docs/servers.md: [[servers]]"
         raise UsageError(f"no server {arguments.profile!r} is configured", hint=hint)
     name = arguments.host or (profile.host if profile is not None else "")
     if profile is not None:
@@ -196,7 +203,7 @@ async def _last_words(watch: ServerWatch) -> Assessment:
 
 def say_step(step: StopStep) -> None:
     """A step of a stop, on stderr."""
-    say(step.words + (f" ({step.left} processes)" if step.left else ""))
+    say(step.full_words)
 
 
 def say_stopped(result: StopResult) -> int:

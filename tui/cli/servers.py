@@ -14,7 +14,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The host."""
     parser.add_argument("host", metavar="HOST")
     add_place(parser)
-    parser.epilog = "Exit status: 0 listed, 2 wrong use, 3 host out of reach, 4 agent failed."
+    parser.epilog = (
+        "`gpuroom servers import HOST PID` writes the profile of a server that runs. "
+        "Exit status: 0 listed, 2 wrong use, 3 host out of reach, 4 agent failed."
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ import asyncio
 
 from backends.servers.report import assessment_data, run_data
 from tui.cli.server_place import (
+    EXIT_BUSY,
     EXIT_REFUSED,
     add_place,
     add_yes,
@@ -80,7 +81,8 @@ async def _start(arguments: argparse.Namespace, *, restart: bool = False) -> int
         if not go_on:
             if arguments.json:
                 print_json(answer)
-            return EXIT_REFUSED
+            runs = any(finding.id == "earlier-run" for finding in found)
+            return EXIT_BUSY if runs else EXIT_REFUSED
         begun = await place.desk.start(profile)
         log = begun.log.path or " ".join(begun.log.argv) if begun.log is not None else "none"
         say(f"{profile.name} is started on {place.session.name}: pid {begun.pid}, log {log}")

@@ -24,13 +24,21 @@ MAX_OUTPUT = 4000
 COMMAND_S = 120.0
 LOCK_S = 10.0
 SEARCHED = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+SIMULATED = "this host is simulated: the machine that plays it is left as it is"
 LINE = re.compile(r"^\[\s*(\d+\.\d+)\]")
 
 
 def register(agent: Any) -> None:
     """Add the methods of this area."""
+    # A host whose processes are listed elsewhere is simulated: what lies below is another machine.
+    simulated = str(agent.settings.get("proc_root", "/proc")) != "/proc"
+    carry = (lambda params: {"refused": SIMULATED}) if simulated else _carry_out
     agent.methods.add("changes.read", lambda params: _ask("read", params), threaded=True)
-    agent.methods.add("changes.carry_out", lambda params: _ask("carry_out", params), threaded=True)
+    agent.methods.add("changes.carry_out", carry, threaded=True)
+
+
+def _carry_out(params: Dict[str, Any]) -> Any:
+    return _ask("carry_out", params)
 
 
 def _ask(function: str, params: Dict[str, Any]) -> Any:

@@ -111,6 +111,13 @@ class StopStep:
     words: str
     left: int
 
+    @property
+    def full_words(self) -> str:
+        """With the number of processes."""
+        if not self.left:
+            return self.words
+        return f"{self.words} ({self.left} process{'' if self.left == 1 else 'es'})"
+
 
 @dataclass(frozen=True, slots=True)
 class StopResult:

@@ -6,8 +6,10 @@ reader gets fewer values and never a longer queue.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -104,6 +106,24 @@ class JournalEntry:
 
 REPEATING = frozenset({"watch", "servers", "gpuroom bench"})
 """Who asks the same again and again, without anybody pressing a key."""
+_BEHALF: ContextVar[str] = ContextVar("behalf", default="")
+
+
+@contextlib.contextmanager
+def on_behalf_of(asked_by: str) -> Iterator[None]:
+    """Whatever is changed on a host meanwhile, in this task, was asked for by that binding."""
+    token = _BEHALF.set(asked_by)
+    try:
+        yield
+    finally:
+        _BEHALF.reset(token)
+
+
+def on_whose_behalf(otherwise: str) -> str:
+    """Who has something changed on a host: the binding that was named, else `otherwise`."""
+    return _BEHALF.get() or otherwise
+
+
 LOOKED_BACK = 64
 """Among how many of the newest entries a repetition is looked for."""
 

@@ -19,7 +19,7 @@ from backends.clock import Clock
 from backends.config import HostConfig
 from backends.errors import AgentError, LinkError, ReadOnlyError, RoomError
 from backends.events import HostEvent, changes
-from backends.feeds import Journal, JournalEntry
+from backends.feeds import Journal, JournalEntry, on_whose_behalf
 from backends.lifeline import Lifeline, Reach, StartSource
 from backends.link.base import Channel, Forward, Forwards, Prompter, Transport
 from backends.model import Alert, HostSnapshot
@@ -366,7 +366,7 @@ class HostSession:
             JournalEntry(
                 at=at,
                 host=self.name,
-                asked_by=asked_by,
+                asked_by=on_whose_behalf(asked_by) if changes_host else asked_by,
                 what=what,
                 request=clean(request, _MAX_REQUEST_CHARS),
                 changes_host=changes_host,

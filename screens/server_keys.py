@@ -85,18 +85,11 @@ class ServerKeys(Screen[None]):
         if view is None:
             self.no_server("servers.log")
         elif view.run is not None and view.run.log is not None:
-            if not view.run.log.path:
-                self.notify(
-                    f"`gpuroom logs {view.host} {view.name} -f` follows it",
-                    title="Its log is what a command prints",
-                    markup=False,
-                )
-                return
             from screens.log import open_log
 
             app: RoomApp = self.app  # type: ignore[assignment]
             try:
-                open_log(self.app, self.shell, view.host, view.run.log.path, view.name)
+                open_log(self.app, self.shell, view.host, view.run.log, view.name)
             except RoomError as error:
                 app.controller.show_error(error)
 

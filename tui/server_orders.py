@@ -17,7 +17,7 @@ from tui.intents import ImportServer, RestartServer, ServerIntent, StartServer, 
 from tui.shell import Shell
 
 if TYPE_CHECKING:
-    from backends.servers.launchers.base import StartFinding
+    from backends.servers.launchers.base import StartFinding, StartPlan
     from backends.servers.profiles import Profile
     from backends.servers.roster import Roster
     from backends.servers.view import ServerView
@@ -46,11 +46,11 @@ class ServerOrders:
             raise UsageError(f"no such server on {intent.host} any more")
         match intent:
             case StartServer():
-                await self._start(roster, view)
+                await self._start(roster, view, intent.asked_by)
             case StopServer():
-                await self._stop(roster, view)
+                await self._stop(roster, view, intent.asked_by)
             case RestartServer():
-                await self._restart(roster, view)
+                await self._restart(roster, view, intent.asked_by)
             case ImportServer():
                 await self._import(roster, view)
             case _:
@@ -62,28 +62,27 @@ class ServerOrders:
             raise RoomError(f"{host} is not there yet", hint="wait until it is connected")
         return board.roster(host)
 
-    async def _start(self, roster: Roster, view: ServerView) -> None:
+    async def _start(self, roster: Roster, view: ServerView, asked_by: str) -> None:
         profile = self._startable(view)
         findings = await roster.check(view.key)
         yes = await self._confirm(
             view.host,
             f"Start {view.name} on {view.host}",
             how_many(findings),
-            [*finding_lines(findings), *start_lines(profile)],
+            [*finding_lines(findings), *await planned_lines(roster, view.key, profile)],
             insist=view.name if blocked(findings) else "",
         )
         if yes:
-            await roster.start(view.key)
+            await roster.start(view.key, asked_by=asked_by)
 
-    async def _stop(self, roster: Roster, view: ServerView) -> None:
+    async def _stop(self, roster: Roster, view: ServerView, asked_by: str) -> None:
         self._check_allowed(view.host)
-        grace_s = view.profile.stop_grace_s if view.profile is not None else None
         text = "" if view.profile is not None else "gpuroom did not start it."
         title = f"Stop {view.name} on {view.host}"
-        if await self._confirm(view.host, title, text, stop_lines(view, grace_s)):
-            await self._stopped(roster, view)
+        if await self._confirm(view.host, title, text, await ended_lines(roster, view)):
+            await self._stopped(roster, view, asked_by)
 
-    async def _restart(self, roster: Roster, view: ServerView) -> None:
+    async def _restart(self, roster: Roster, view: ServerView, asked_by: str) -> None:
         profile = self._startable(view)
         # A server that runs is not given up for one that can't be started.
         findings = await roster.check(view.key, before_stop=True)
@@ -93,27 +92,27 @@ class ServerOrders:
             how_many(findings),
             [
                 *finding_lines(findings),
-                *stop_lines(view, profile.stop_grace_s),
+                *await ended_lines(roster, view),
                 "then, once nothing of it is left:",
-                *start_lines(profile),
+                *await planned_lines(roster, view.key, profile),
             ],
             insist=view.name if blocked(findings) else "",
         )
         if not yes:
             return
-        if not await self._stopped(roster, view):
+        if not await self._stopped(roster, view, asked_by):
             return
         findings = await roster.check(view.key)
         if blocked(findings):
             raise RoomError(
                 f"{view.name} was not started again", "\n".join(finding_lines(findings))
             )
-        await roster.start(view.key)
+        await roster.start(view.key, asked_by=asked_by)
 
-    async def _stopped(self, roster: Roster, view: ServerView) -> bool:
+    async def _stopped(self, roster: Roster, view: ServerView, asked_by: str) -> bool:
         from backends.servers.report import stop_lines as left_lines
 
-        result = await roster.stop(view.key)
+        result = await roster.stop(view.key, asked_by=asked_by)
         if not result.complete:
             lines = "\n".join(left_lines(result))
             raise RoomError(f"{view.name} is not wholly stopped", lines, "what remains is named")
@@ -213,38 +212,42 @@ def finding_lines(findings: Sequence[StartFinding]) -> list[str]:
     return [*lines, "", "What runs:"] if lines else lines
 
 
-def start_lines(profile: Profile) -> list[str]:
+async def planned_lines(roster: Roster, key: str, profile: Profile) -> list[str]:
+    """What a start would run; where nothing could, why."""
+    try:
+        plan = await roster.plan(key)
+    except RoomError as error:
+        return [f"nothing would run: {error}"]
+    return start_lines(plan, profile.cwd)
+
+
+def start_lines(plan: StartPlan, cwd: str | None = None) -> list[str]:
     """Exactly what will run, and how; secrets masked."""
     from backends.agent.remote import mask
 
-    lines = [f"{name}={value}" for name, value in mask.environment(dict(profile.env)).items()]
-    if profile.cwd:
-        lines.append(f"in {profile.cwd}")
-    lines.append(shlex.join(mask.argv(list(profile.command)))[:MOST_CHARS])
-    lines.append(_by_words(profile))
-    return lines
+    lines = [f"{name}={value}" for name, value in mask.environment(dict(plan.env)).items()]
+    if cwd:
+        lines.append(f"in {cwd}")
+    lines += [shlex.join(mask.argv(list(argv))) for argv in plan.commands]
+    return [*lines, plan.words]
 
 
-def _by_words(profile: Profile) -> str:
-    unit = f" {profile.unit}" if profile.unit else ""
-    if profile.launcher == "process":
-        return "detached, in a session of its own; it outlives gpuroom"
-    if profile.launcher == "systemd":
-        return f"by systemd, as unit{unit}" if unit else "by systemd-run, as a unit of its own"
-    return f"by {profile.launcher}, as container{unit or ' ' + profile.name}"
+async def ended_lines(roster: Roster, view: ServerView) -> list[str]:
+    """What a stop of it would do, and to whom."""
+    if view.run is None:
+        return []
+    commands = await roster.desk.stop_commands(view.run)
+    return stop_lines(view, commands, roster.desk.grace_s(view.run))
 
 
-def stop_lines(view: ServerView, grace_s: float | None) -> list[str]:
+def stop_lines(view: ServerView, commands: Sequence[Sequence[str]], grace_s: float) -> list[str]:
     """What a stop does, and to whom."""
-    run = view.run
-    launcher = run.launcher if run is not None else "process"
-    grace = f"{grace_s:g} s" if grace_s is not None else "the engine's time"
-    if launcher == "systemd":
-        first = f"systemctl stop {run.place if run is not None else ''}".strip()
-    elif launcher in ("docker", "podman"):
-        first = f"{launcher} stop {run.place if run is not None else ''}".strip()
-    else:
-        pid = run.pid if run is not None else None
-        first = f"SIGTERM to pid {pid}, {grace} to end by itself"
-    lines = [first, "then SIGTERM and SIGKILL to all of it that is left:"]
+    pid = view.run.pid if view.run is not None else None
+    lines = [shlex.join(argv) for argv in commands]
+    lines = lines or [f"SIGTERM to pid {pid}, {grace_s:g} s to end by itself"]
+    lines.append(
+        f"which gives it {grace_s:g} s; what is left of it then is ended by SIGKILL:"
+        if commands
+        else "then SIGTERM and SIGKILL to all of it that is left:"
+    )
     return [*lines, *(f"  pid {m.pid} {m.command}"[:MOST_CHARS] for m in view.members)]

@@ -24,7 +24,14 @@ from backends.servers.configuration import read_http
 from backends.servers.engines import ENGINES, Engine, EngineId, Phase
 from backends.servers.giveback import memory_used, still_held
 from backends.servers.host import Host, PortHolder, ask_http, convert
-from backends.servers.launchers.base import Launcher, Run, StartFinding, StopResult, StopStep
+from backends.servers.launchers.base import (
+    Launcher,
+    Run,
+    StartFinding,
+    StartPlan,
+    StopResult,
+    StopStep,
+)
 from backends.servers.launchers.container import ContainerLauncher
 from backends.servers.launchers.found import FoundLauncher
 from backends.servers.launchers.holding import holding
@@ -196,6 +203,14 @@ class ServerDesk:
         container = self._containers.get(profile.launcher)
         return [*await container.findings(profile), *found] if container is not None else found
 
+    async def plan(self, profile: Profile) -> StartPlan:
+        """Exactly what `start` would run now.
+
+        Raises:
+            RoomError: It could not run anything, or the host does not answer.
+        """
+        return await self._launcher_for(profile).plan(profile, operator(), origin())
+
     async def start(self, profile: Profile) -> Run:
         """Start it; what `check` finds is not asked again.
 
@@ -293,10 +308,8 @@ class ServerDesk:
             ProfileBusy: Somebody else is stopping it.
             LaunchError: The stop broke off.
         """
-        profile = self.profiles.get(run.profile)
         if grace_s is None:
-            engine = self.engine_of(run, profile)
-            grace_s = profile.stop_grace_s if profile is not None else engine.stop.grace_s
+            grace_s = self.grace_s(run)
         launcher = self.launcher_of(run)
         pids = {member.pid for member in (await launcher.look(run, deep=True)).members}
         during = memory_used(self._host.snapshot)
@@ -305,6 +318,17 @@ class ServerDesk:
         pids -= {member.pid for member in result.left}  # these are named already
         held = await self._memory_held(run, pids, during, on_step)
         return StopResult(result.left, result.port, held)
+
+    def grace_s(self, run: Run) -> float:
+        """How long a run gets to end by itself: its profile says, or else its engine."""
+        profile = self.profiles.get(run.profile)
+        if profile is not None:
+            return profile.stop_grace_s
+        return self.engine_of(run, profile).stop.grace_s
+
+    async def stop_commands(self, run: Run) -> tuple[tuple[str, ...], ...]:
+        """The commands that `stop` runs; none where signals are sent."""
+        return await self.launcher_of(run).stop_commands(run, self.grace_s(run))
 
     async def stop_newest(
         self, profile: Profile, on_step: Callable[[StopStep], None] = lambda step: None

@@ -14,11 +14,12 @@ from typing import Final
 
 from backends.clock import SYSTEM_CLOCK, Clock
 from backends.errors import RoomError, UsageError
+from backends.feeds import on_behalf_of
 from backends.model import LinkState
 from backends.servers.configuration import Comparison, compare, read_argv
 from backends.servers.desk import ServerDesk
 from backends.servers.engines import Phase
-from backends.servers.launchers.base import Run, StartFinding, StopResult, StopStep
+from backends.servers.launchers.base import Run, StartFinding, StartPlan, StopResult, StopStep
 from backends.servers.lifecycle import ANSWERING, OVER, Assessment
 from backends.servers.precheck import GONE_AFTER_STOP
 from backends.servers.profiles import Profile
@@ -33,6 +34,7 @@ LOOK_EVERY_S: Final = 10.0
 LINK_EVERY_S: Final = 0.5
 LAST_WORDS_S: Final = 1.5
 EARLIER: Final = 8
+ROSTER: Final = "servers"
 
 Told = Callable[[ServerView], None]
 
@@ -267,21 +269,39 @@ class Roster:
             found = [finding for finding in found if finding.id not in GONE_AFTER_STOP]
         return found
 
-    async def start(self, key: str) -> Run:
+    async def plan(self, key: str) -> StartPlan:
+        """Exactly what `start` would run now.
+
+        Raises:
+            RoomError: It could not run anything, or the host does not answer.
+        """
+        _, profile = self._startable(key)
+        return await self.desk.plan(profile)
+
+    async def start(self, key: str, *, asked_by: str = ROSTER) -> Run:
         """Start it, and watch it from its first moment.
+
+        Args:
+            key: The server.
+            asked_by: A binding id, for the journal.
 
         Raises:
             RoomError: It can't be started, or somebody else did.
         """
         server, profile = self._startable(key)
         with self._while(server, Doing.STARTING):
-            run = await self.desk.start(profile)
+            with on_behalf_of(asked_by):
+                run = await self.desk.start(profile)
             server.left_over = ()
             await self._follow(server, run)
         return run
 
-    async def stop(self, key: str) -> StopResult:
+    async def stop(self, key: str, *, asked_by: str = ROSTER) -> StopResult:
         """Stop it, wholly; what remains is in the result and stays in sight.
+
+        Args:
+            key: The server.
+            asked_by: A binding id, for the journal.
 
         Raises:
             RoomError: The stop broke off, or somebody else is at it.
@@ -299,7 +319,8 @@ class Roster:
             if watch is not None:
                 watch.stop_asked()
             try:
-                result = await self.desk.stop(run, told)
+                with on_behalf_of(asked_by):
+                    result = await self.desk.stop(run, told)
             except RoomError:
                 if watch is not None:
                     watch.stop_given_up()

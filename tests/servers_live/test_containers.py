@@ -65,8 +65,12 @@ async def test_a_named_container_is_started_watched_and_stopped(docker: Docker, 
     docker.make("box", profile.command, HostConfig={"NetworkMode": "host"})
     async with desk_of(profile) as desk:
         assert await desk.check(profile) == []
+        planned = [list(argv) for argv in (await desk.plan(profile)).commands]
+        assert planned == [[kind, "start", "box"]]
+        assert planned[0] not in docker.calls
         run = await desk.start(profile)
-        assert [kind, "start", "box"] in docker.calls
+        assert planned[0] in docker.calls
+        assert await desk.stop_commands(run) == ((kind, "stop", "--time=30", "box"),)
         async with await desk.watch(run, profile) as watch:
             await watch.until(is_state(*ANSWERING), DEADLINE_S)
             with pytest.raises(ProfileBusy):
@@ -89,10 +93,12 @@ async def test_a_container_is_made_by_the_profiles_own_command(docker: Docker, k
         launcher=profile.launcher, unit="box", ready=profile.ready,
     )  # fmt: skip
     async with desk_of(profile) as desk:
+        plan = await desk.plan(profile)
         run = await desk.start(profile)
         (asked,) = [call for call in docker.calls if call[1] == "run"]
         head = [kind, "run", "--detach", "--name=box", "--rm", "--gpus", "all", "image"]
         assert asked == [*head, *inner.command]
+        assert plan.commands == (tuple(asked),)
         async with await desk.watch(run, profile) as watch:
             await watch.until(is_state(*ANSWERING), DEADLINE_S)
         assert (await desk.stop(run)).complete

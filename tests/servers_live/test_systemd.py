@@ -65,8 +65,16 @@ async def test_a_transient_unit_from_start_to_stop(systemd: Systemd, tmp_path: P
     )
     async with desk_of(profile) as desk:
         assert await desk.check(profile) == []
+        plan = await desk.plan(profile)
+        assert systemd.of("systemd-run") == []
         run = await desk.start(profile)
         (asked,) = systemd.of("systemd-run")
+        forgot, made = plan.commands
+        assert forgot == ("systemctl", "reset-failed", "gpuroom-unit.service")
+        file = "--property=EnvironmentFile="
+        assert [word for word in asked["argv"] if not word.startswith(file)] == [
+            word for word in made if not word.startswith(file)
+        ]
         options = asked["argv"][1 : asked["argv"].index("--")]
         (place,) = [word for word in options if word.startswith("--property=EnvironmentFile=")]
         assert options == [

@@ -11,7 +11,14 @@ from backends.servers.board import ServerBoard
 from backends.servers.configuration import Comparison, Standing
 from backends.servers.engines import EngineId, Phase
 from backends.servers.host import Host, MemberFacts
-from backends.servers.launchers.base import LogKind, LogPlace, Run, StartFinding, StopResult
+from backends.servers.launchers.base import (
+    LogKind,
+    LogPlace,
+    Run,
+    StartFinding,
+    StartPlan,
+    StopResult,
+)
 from backends.servers.lifecycle import Assessment, State
 from backends.servers.profiles import Profile, resolve_profiles
 from backends.servers.progress import Progress
@@ -191,12 +198,23 @@ VIEWS = {
 }
 
 
+class StillDesk:
+    """Stops by signals, within 20 s."""
+
+    async def stop_commands(self, run: Run) -> tuple[tuple[str, ...], ...]:
+        return ()
+
+    def grace_s(self, run: Run) -> float:
+        return 20.0
+
+
 class StillRoster(Roster):
     """Writes down what is asked of it."""
 
     def __init__(self, board: StillBoard) -> None:
         self._board = board
         self.asked: list[tuple[str, str]] = []
+        self.asked_by: list[str] = []
         self.findings: list[StartFinding] = []
         self.result = StopResult()
         self.fail_with: RoomError | None = None
@@ -208,15 +226,25 @@ class StillRoster(Roster):
         self.asked.append(("check again" if before_stop else "check", key))
         return self.findings
 
-    async def start(self, key: str) -> Run:
+    @property
+    def desk(self) -> StillDesk:  # type: ignore[override]
+        return StillDesk()
+
+    async def plan(self, key: str) -> StartPlan:
+        env = {"NCCL_P2P_DISABLE": "1"}
+        return StartPlan((COMMAND,), env, "detached, in a session of its own")
+
+    async def start(self, key: str, *, asked_by: str = "") -> Run:
         if self.fail_with is not None:
             raise self.fail_with
+        self.asked_by.append(asked_by)
         self.asked.append(("start", key))
         return run()
 
-    async def stop(self, key: str) -> StopResult:
+    async def stop(self, key: str, *, asked_by: str = "") -> StopResult:
         if self.fail_with is not None:
             raise self.fail_with
+        self.asked_by.append(asked_by)
         self.asked.append(("stop", key))
         return self.result
 

@@ -69,6 +69,7 @@ async def test_s_shows_what_will_run_and_starts_after_a_yes(size: tuple[int, int
         assert board.still.asked == [("check", "glm")]
         await pressed(pilot, "s", "ctrl+y")
         assert board.still.asked[-1] == ("start", "glm")
+        assert board.still.asked_by == ["servers.start"]
 
 
 async def test_what_is_in_the_way_is_shown_with_its_way_out_and_the_name_insists() -> None:

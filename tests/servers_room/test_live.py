@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +16,8 @@ from textual.pilot import Pilot
 from backends.config import Config, HostConfig
 from screens.log import LogScreen
 from screens.server import ServerScreen
-from tests.servers_live.rooms import LLAMA, members_alive
+from tests.servers_live.rooms import LLAMA, members_alive, quick_profile
+from tests.servers_live.test_containers import FAKE
 from tests.servers_real import tiny_gguf
 from tests.sshd import free_port
 from tests.ui.fakes import screen_text
@@ -46,6 +48,10 @@ def room_of(model: Path) -> RoomApp:
     table: dict[str, object] = {
         "name": NAME, "host": "here", "engine": "llamacpp", "command": command, "port": port,
     }  # fmt: skip
+    return room_with(table)
+
+
+def room_with(table: dict[str, object]) -> RoomApp:
     host = HostConfig(name="here", target="local", python=sys.executable)
     config = Config(hosts=(host,), servers=(table,))
     shell = Shell(make_look("dark", ascii_set=False), [host], config=config)
@@ -67,7 +73,8 @@ class Seen:
                 while not test():
                     await self.pilot.pause(0.1)
         except TimeoutError:
-            raise AssertionError(f"{what} never came:\n{screen_text(self.app)}") from None
+            notes = [note.message for note in self.app._notifications]
+            raise AssertionError(f"{what} never came:\n{screen_text(self.app)}\n{notes}") from None
 
     async def sees(self, words: str) -> None:
         await self.until(lambda: words in screen_text(self.app), words)
@@ -124,6 +131,44 @@ async def test_a_real_server_is_started_watched_read_and_stopped_by_keys(tmp_pat
         await room.until(lambda: room.word == "stopped", "stopped")
         assert members_alive(run_id) == []
         await room.sees("stopped as asked")
+        journal = app.shell.hub.journal if app.shell.hub is not None else ()
+        changes = [(entry.what, entry.asked_by) for entry in journal if entry.changes_host]
+        assert changes == [(f"start {NAME}", "servers.start"), (f"stop {NAME}", "servers.stop")]
+
+
+async def test_a_container_is_started_as_shown_and_its_log_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "docker"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\n{FAKE.read_text()}")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_DOCKER", str(tmp_path))
+    inner = quick_profile(NAME)
+    command = ["docker", "run", "--network=host", "image", *inner.command]
+    table: dict[str, object] = {
+        "name": NAME, "host": "here", "engine": "custom", "command": command,
+        "port": inner.port, "launcher": "docker", "unit": "box", "ready": {"path": "/health"},
+    }  # fmt: skip
+    app = room_with(table)
+    async with app.run_test(size=(120, 40)) as pilot:
+        room = Seen(pilot)
+        await room.listed()
+        await pilot.press("s")
+        await room.sees("docker run --detach --name=box --network=host image")
+        await room.sees("by docker, as container box")
+        await pilot.press("ctrl+y")
+        await room.until(lambda: room.word in ("ready", "serving"), "ready")
+        row = re.compile(rf"{NAME} +● ready")
+        await room.until(lambda: row.search(screen_text(app)), "ready on screen")
+        await pilot.press("l")
+        await room.until(lambda: isinstance(app.screen, LogScreen), "its log")
+        await room.sees("listening")
+        await pilot.press("escape", "x")
+        await room.sees("docker stop --time=30 box")
+        await pilot.press("ctrl+y")
+        await room.until(lambda: room.word == "stopped", "stopped")
 
 
 async def test_what_was_started_outlives_the_room_and_is_found_by_the_next(tmp_path: Path) -> None:

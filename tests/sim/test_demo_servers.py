@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -13,13 +14,16 @@ import pytest
 from backends.config import Config, HostConfig
 from backends.hub import RoomHub
 from backends.servers.board import ServerBoard
+from backends.servers.catalogue import load_catalogue
 from backends.servers.configuration import Standing
 from backends.servers.configured import profiles_of
+from backends.servers.desk import ServerDesk
 from backends.servers.view import ServerView
 from backends.session import HostSession
 from backends.sim.profiles import SERVER, port_of
 from backends.storage.database import Database
 from backends.storage.starts import SERVER_TABLES, StartHistory
+from backends.tuning.gather import reached
 
 pytestmark = pytest.mark.real
 WAIT_S = 90.0
@@ -137,3 +141,17 @@ async def test_nothing_of_the_demo_is_left(tmp_path: Path) -> None:
     async with asyncio.timeout(WAIT_S):
         while answers():  # noqa: ASYNC110 - a killed process takes a moment
             await asyncio.sleep(0.05)
+
+
+async def test_the_demos_servers_are_none_of_this_machines(tmp_path: Path) -> None:
+    async with demo(tmp_path, "healthy") as found:
+        await found.until(lambda: found.board.listed("demo") and found.view().run)
+        run = found.view().run
+        assert run is not None
+        assert [view.name for view in found.board.views("demo") if view.run is not None] == [SERVER]
+        here = HostConfig(name="here", target="local", python=sys.executable)
+        async with RoomHub([here], Config()) as hub:
+            await reached(hub.sessions[0], WAIT_S)
+            runs = await ServerDesk(hub.sessions[0], [], load_catalogue()).runs()
+        assert run.pid not in [other.pid for other in runs]
+        assert run.run_id not in [other.run_id for other in runs if other.by == run.by]

@@ -25,6 +25,9 @@ KEPT_RUNS = 20
 
 Params = Dict[str, Any]
 
+SIMULATED = b"GPUROOM_DEMO="
+"""The variable that every program on a simulated host has."""
+
 
 def root() -> str:
     """Where this user's runs are kept."""
@@ -96,13 +99,25 @@ def left_over(found: Dict[str, Any]) -> List[members.Member]:
     return members.scan(found["record"], deep=False)
 
 
+def is_simulated(pid: int) -> bool:
+    """Whether a process belongs to a simulated host on this machine, and so not to the machine."""
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            return any(word.startswith(SIMULATED) for word in file.read(262144).split(b"\x00"))
+    except OSError:
+        return False
+
+
 def foreign_places(proc_root: str = "/proc") -> List[str]:
     """Run folders of other users' living supervisors."""
     found = []
     for entry in os.listdir(proc_root):
         if entry.isdigit():
             argv = processes.read_argv(proc_root, int(entry))
-            if len(argv) > 5 and argv[3] == TITLE and os.path.isabs(argv[4]):
+            if len(argv) <= 5 or argv[3] != TITLE or not os.path.isabs(argv[4]):
+                continue
+            # A simulated host on this machine is another host.
+            if proc_root != "/proc" or not is_simulated(int(entry)):
                 found.append(argv[4])
     return found
 

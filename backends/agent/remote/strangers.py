@@ -137,7 +137,7 @@ def candidates(proc_root: str = "/proc") -> List[Dict[str, Any]]:
     found = []
     for pid, sockets in sorted(by_pid.items())[:500]:
         who = ports.describe(pid)
-        if who is None:
+        if who is None or (own is None and runs.is_simulated(pid)):
             continue
         who["argv"] = mask.argv(processes.read_argv("/proc", pid))[:400]
         who["parent"] = processes.parent_of("/proc", pid)

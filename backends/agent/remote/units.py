@@ -14,20 +14,23 @@ import shutil
 import subprocess
 import tempfile
 import time
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Sequence
 
 from . import rpc
 
 FOLDER = "gpuroom-environment-"
 STALE_S = 600.0
+WAITS = ("--property=Type=exec",)
+"""systemd-run returns when the program runs, or says why it can't be executed."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 Params = Dict[str, Any]
 
 
 def register(agent: Any) -> None:
-    """Add the method."""
+    """Add the methods."""
     agent.methods.add("units.start", start, threaded=True)
+    agent.methods.add("units.plan", plan)
 
 
 def start(params: Params) -> Dict[str, Any]:
@@ -40,25 +43,30 @@ def start(params: Params) -> Dict[str, Any]:
     Returns:
         As for `commands.run`: `code`, `out`, `err`, or `missing`.
     """
-    command = [str(word) for word in params["argv"]]
     env = {str(name): str(value) for name, value in (params.get("env") or {}).items()}
     with environment_file(env) as path:
-        head = ["systemd-run", *(str(word) for word in params["options"])]
-        head.append("--property=EnvironmentFile=%s" % path)
-        if params.get("cwd"):
-            head.append("--working-directory=%s" % os.path.expanduser(str(params["cwd"])))
-        if params.get("log"):
-            log = os.path.expanduser(str(params["log"]))
-            head += [
-                "--property=Standard%s=append:%s" % (name, log) for name in ("Output", "Error")
-            ]
-        # A service's command has its variables expanded; `$$` is a plain dollar sign.
-        tail = ["--", *(word.replace("$", "$$") for word in command)]
-        # `exec`: systemd-run returns when the program runs, or says why it can't be executed.
-        answer = _run([*head, "--property=Type=exec", *tail], params)
+        answer = _run(vector(params, path), params)
         if re.search(r"(?i)service type|property type", answer.get("err", "")):  # before 240
-            answer = _run([*head, *tail], params)
+            answer = _run(vector(params, path, waits=()), params)
         return answer
+
+
+def plan(params: Params) -> List[str]:
+    """The argument vector that `start` would run; its file is there only while that lasts."""
+    return vector(params, os.path.join(runtime(), FOLDER + "...", "environment"))
+
+
+def vector(params: Params, environment: str, waits: Sequence[str] = WAITS) -> List[str]:
+    """The argument vector of systemd-run, with the file that holds the environment."""
+    head = ["systemd-run", *(str(word) for word in params["options"])]
+    head.append("--property=EnvironmentFile=%s" % environment)
+    if params.get("cwd"):
+        head.append("--working-directory=%s" % os.path.expanduser(str(params["cwd"])))
+    if params.get("log"):
+        log = os.path.expanduser(str(params["log"]))
+        head += ["--property=Standard%s=append:%s" % (name, log) for name in ("Output", "Error")]
+    # A service's command has its variables expanded; `$$` is a plain dollar sign.
+    return [*head, *waits, "--", *(str(word).replace("$", "$$") for word in params["argv"])]
 
 
 @contextlib.contextmanager

@@ -144,6 +144,18 @@ class StartFinding:
     way_out: str
 
 
+@dataclass(frozen=True, slots=True)
+class StartPlan:
+    """What a start would run, told before it is done."""
+
+    commands: tuple[tuple[str, ...], ...]
+    """Argument vectors, in the order in which they run."""
+    env: Mapping[str, str]
+    """Variables that are set for the server."""
+    words: str
+    """How it is kept, for a person."""
+
+
 class LaunchError(RoomError):
     """A server could not be started or stopped."""
 
@@ -175,6 +187,18 @@ class Launcher(Protocol):
     """One way to run servers on one host."""
 
     kind: LauncherKind
+
+    async def plan(self, profile: Profile, by: str, origin: str) -> StartPlan:
+        """Exactly what `start` would run now.
+
+        Raises:
+            RoomError: It could not run anything, or the host does not answer.
+        """
+        ...
+
+    async def stop_commands(self, run: Run, grace_s: float) -> tuple[tuple[str, ...], ...]:
+        """The commands that `stop` runs; none where it sends signals itself."""
+        ...
 
     async def start(self, profile: Profile, run_id: str, by: str, origin: str) -> Run:
         """Start it; returns once it is known to have been started (not: to be ready).

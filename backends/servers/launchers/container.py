@@ -23,6 +23,7 @@ from backends.servers.launchers.base import (
     Run,
     RunLook,
     StartFinding,
+    StartPlan,
     StopResult,
     StopStep,
 )
@@ -150,6 +151,24 @@ class ContainerLauncher:
         out = "make it with --gpus all (podman: --device nvidia.com/gpu=all)"
         return [StartFinding("container-without-gpus", Severity.WARNING, title, out)]
 
+    async def plan(self, profile: Profile, by: str, origin: str) -> StartPlan:
+        """`start` or `run`; a container that exists keeps the environment it was made with."""
+        name = _name(profile)
+        argv = self._start_argv(profile, await self._inspect(name))
+        return StartPlan(((self.kind, *argv),), {}, f"by {self.kind}, as container {name}")
+
+    def _start_argv(self, profile: Profile, container: _Container | None) -> list[str]:
+        name = _name(profile)
+        if container is not None:
+            return ["start", name]
+        if self._can_make(profile):
+            return ["run", "--detach", f"--name={name}", *_after_run(profile, name)]
+        raise LaunchError(f"{self.kind} knows no container {name}")
+
+    async def stop_commands(self, run: Run, grace_s: float) -> tuple[tuple[str, ...], ...]:
+        """`stop` with the grace."""
+        return ((self.kind, *_stop_argv(run, grace_s)),)
+
     async def start(self, profile: Profile, run_id: str, by: str, origin: str) -> Run:
         """`start` for a container that exists, else the profile's own `run` command, detached."""
         name = _name(profile)
@@ -158,12 +177,7 @@ class ContainerLauncher:
             raise ProfileBusy(
                 f"{profile.name} is running already", f"container {name}", "stop it, or watch it"
             )
-        if container is not None:
-            argv = ["start", name]
-        elif self._can_make(profile):
-            argv = ["run", "--detach", f"--name={name}", *_after_run(profile, name)]
-        else:
-            raise LaunchError(f"{self.kind} knows no container {name}")
+        argv = self._start_argv(profile, container)
         told = await self._ask(argv, f"start {profile.name}", changes=True, timeout_s=120.0)
         if not told.ok:
             raise LaunchError(f"{profile.name} could not be started", told.words)
@@ -224,7 +238,7 @@ class ContainerLauncher:
         before = await self.look(run)
         on_step(StopStep(f"{self.kind} stop {run.place}", len(before.members)))
         told = await self._ask(
-            ["stop", f"--time={max(0, round(grace_s))}", run.place], f"stop {run.profile}",
+            _stop_argv(run, grace_s), f"stop {run.profile}",
             changes=True, timeout_s=grace_s + STOP_SLACK_S,
         )  # fmt: skip
         left = await remaining(self._host, before.members)
@@ -307,6 +321,10 @@ def asks_for_gpus(command: Sequence[str]) -> bool:
         if name == "--device" and ("nvidia" in value or value.startswith(("/dev/dri", "/dev/kfd"))):
             return True
     return False
+
+
+def _stop_argv(run: Run, grace_s: float) -> list[str]:
+    return ["stop", f"--time={max(0, round(grace_s))}", run.place]
 
 
 def _name(profile: Profile) -> str:

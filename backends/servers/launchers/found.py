@@ -14,6 +14,7 @@ from backends.servers.launchers.base import (
     LaunchError,
     Run,
     RunLook,
+    StartPlan,
     StopResult,
     StopStep,
 )
@@ -61,6 +62,17 @@ class FoundLauncher:
             env_differs=told.env_differs,
             adopted=True,
         )
+
+    async def plan(self, profile: Profile, by: str, origin: str) -> StartPlan:
+        """Nothing: what was only found can't be started."""
+        raise LaunchError(
+            f"{profile.name} was found, not configured",
+            hint="`gpuroom servers import HOST PID` writes a profile from it",
+        )
+
+    async def stop_commands(self, run: Run, grace_s: float) -> tuple[tuple[str, ...], ...]:
+        """None: the agent sends signals."""
+        return ()
 
     async def start(self, profile: Profile, run_id: str, by: str, origin: str) -> Run:
         """What was only found can't be started."""

@@ -19,6 +19,7 @@ from backends.servers.launchers.base import (
     ProfileBusy,
     Run,
     RunLook,
+    StartPlan,
     StopResult,
     StopStep,
 )
@@ -66,6 +67,16 @@ class ProcessLauncher:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+
+    async def plan(self, profile: Profile, by: str, origin: str) -> StartPlan:
+        """The profile's own command."""
+        env = {"PYTHONUNBUFFERED": "1", **profile.env}
+        words = "detached, in a session of its own; it outlives gpuroom"
+        return StartPlan((tuple(profile.command),), env, words)
+
+    async def stop_commands(self, run: Run, grace_s: float) -> tuple[tuple[str, ...], ...]:
+        """None: the agent sends signals."""
+        return ()
 
     async def start(self, profile: Profile, run_id: str, by: str, origin: str) -> Run:
         """Start it detached, under the lock of the profile."""

@@ -19,6 +19,7 @@ from backends.servers.launchers.base import (
     Run,
     RunLook,
     StartFinding,
+    StartPlan,
     StopResult,
     StopStep,
 )
@@ -76,6 +77,25 @@ class SystemdLauncher:
         words = "lingering is off: the server would end when its user logs out"
         return [StartFinding("no-linger", Severity.CRITICAL, words, "loginctl enable-linger")]
 
+    async def plan(self, profile: Profile, by: str, origin: str) -> StartPlan:
+        """The named unit, which has its own environment, or all that makes a transient one."""
+        unit = _unit(profile)
+        first = await self._first_argv(profile)
+        if profile.unit is not None:
+            return StartPlan((tuple(first),), {}, f"by systemd, as unit {unit}")
+        params = await self._transient_params(profile, unit, "", by, origin)
+        answer = await self._host.request(
+            "units.plan", params, asked_by=ASKED_BY, what=f"ask how {profile.name} is started"
+        )
+        made = convert(answer, tuple[str, ...], "a start")
+        env = {"PYTHONUNBUFFERED": "1", **profile.env}
+        return StartPlan((tuple(first), made), env, "by systemd-run, as a unit of its own")
+
+    async def _first_argv(self, profile: Profile) -> list[str]:
+        """The start of a named unit; of a transient one, what goes before it."""
+        doing = ["start", "--no-block"] if profile.unit is not None else ["reset-failed"]
+        return [*await self._systemctl(), *doing, _unit(profile)]
+
     async def start(self, profile: Profile, run_id: str, by: str, origin: str) -> Run:
         """`systemctl start` for a named unit, else `systemd-run`."""
         unit = _unit(profile)
@@ -88,12 +108,11 @@ class SystemdLauncher:
                 shown.get("Description", unit),
                 "stop it first, or watch it",
             )
+        argv = await self._first_argv(profile)
         if profile.unit is not None:
-            argv = [*await self._systemctl(), "start", "--no-block", unit]
             told = await self._run(argv, f"start {profile.name}", changes=True)
         else:
-            forget = [*await self._systemctl(), "reset-failed", unit]
-            await self._run(forget, f"forget {unit}", changes=True)
+            await self._run(argv, f"forget {unit}", changes=True)
             told = await self._transient(profile, unit, run_id, by, origin)
         if not told.ok:
             busy = "already" in told.words and ("exist" in told.words or "loaded" in told.words)
@@ -108,22 +127,27 @@ class SystemdLauncher:
     async def _transient(
         self, profile: Profile, unit: str, run_id: str, by: str, origin: str
     ) -> CommandResult:
+        params = await self._transient_params(profile, unit, run_id, by, origin)
+        answer = await self._host.request(
+            "units.start", params, asked_by=ASKED_BY, what=f"start {profile.name}",
+            changes_host=True, timeout_s=90.0,
+        )  # fmt: skip
+        return convert(answer, CommandResult, "a start")
+
+    async def _transient_params(
+        self, profile: Profile, unit: str, run_id: str, by: str, origin: str
+    ) -> Mapping[str, object]:
         """Its environment goes by a private file, never by `--setenv`, which everybody can read."""
         options = [*([] if await self._is_root() else ["--user"]), f"--unit={unit}", "--quiet"]
         options += [f"--description=gpuroom {profile.name}, started by {by} from {origin}"]
         options += [f"--property=TimeoutStopSec={profile.stop_grace_s:g}"]
-        params: Mapping[str, object] = {
+        return {
             "options": options,
             "argv": list(profile.command),
             "env": {"PYTHONUNBUFFERED": "1", **profile.env, "GPUROOM_RUN": run_id},
             "cwd": profile.cwd,
             "log": profile.log,
         }
-        answer = await self._host.request(
-            "units.start", params, asked_by=ASKED_BY, what=f"start {profile.name}",
-            changes_host=True, timeout_s=90.0,
-        )  # fmt: skip
-        return convert(answer, CommandResult, "a start")
 
     async def runs(self) -> list[Run]:
         """Every unit of a profile that systemd knows, and units of gpuroom without a profile."""
@@ -167,9 +191,11 @@ class SystemdLauncher:
         """`systemctl stop`, which has a ladder of its own; SIGKILL to the cgroup if it hangs."""
         before = await self.look(run)
         on_step(StopStep(f"systemctl stop {run.place}", len(before.members)))
-        argv = [*await self._systemctl(), "stop", run.place]
+        (argv,) = await self.stop_commands(run, grace_s)
         patience_s = grace_s + STOP_SLACK_S
-        told = await self._run(argv, f"stop {run.profile}", changes=True, timeout_s=patience_s)
+        told = await self._run(
+            list(argv), f"stop {run.profile}", changes=True, timeout_s=patience_s
+        )
         left = await self._left(before.members)
         if left and told.timed_out:
             on_step(StopStep("SIGKILL to the whole unit", len(left)))
@@ -179,6 +205,10 @@ class SystemdLauncher:
         if left and not told.ok:
             raise LaunchError(f"{run.profile} could not be stopped", told.words)
         return StopResult(left, await port_facts(self._host, run.port))
+
+    async def stop_commands(self, run: Run, grace_s: float) -> tuple[tuple[str, ...], ...]:
+        """`systemctl stop`."""
+        return ((*await self._systemctl(), "stop", run.place),)
 
     async def _left(self, members: Sequence[MemberFacts]) -> tuple[MemberFacts, ...]:
         return await remaining(self._host, members)

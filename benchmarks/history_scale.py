@@ -21,7 +21,8 @@ import msgspec
 
 from backends.bench.compare import compare
 from backends.bench.importers.common import Request, blocks_of, summary_of, throughput
-from backends.bench.results import RequestRecord, RunResult
+from backends.bench.request_record import RequestRecord
+from backends.bench.results import RunResult
 from backends.storage.bench_tables import BENCH_TABLES
 from backends.storage.database import Database
 from backends.storage.history import Filter, History

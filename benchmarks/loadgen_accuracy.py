@@ -33,7 +33,8 @@ import msgspec
 from backends.bench import planfile
 from backends.bench.endpoint import direct, parse_url
 from backends.bench.process import LocalGenerator
-from backends.bench.results import RequestRecord, RunResult
+from backends.bench.request_record import RequestRecord
+from backends.bench.results import RunResult
 from backends.bench.runner import Run, prepare_run
 from backends.bench.samples import read_records
 from backends.bench.summaries import percentile

@@ -54,8 +54,8 @@ class BenchScreen(HubScreen):
         "of the running step, as is the latency; d shows the spread of another one. `of max` is "
         "a stream's speed as a share of the theoretical maximum on paper, `bound` what held the "
         "server back. The run goes on when this screen is left; x stops it, and what was measured "
-        "is kept. When it is over, the last column compares each load with the pinned baseline, "
-        "and r opens the result; h lists all runs."
+        "is kept. As a load ends, the last column compares it with the pinned baseline. When the "
+        "run is over, r opens the result; h lists all runs."
     )
 
     def __init__(self, shell: Shell) -> None:

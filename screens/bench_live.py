@@ -111,7 +111,7 @@ class StepList(RowList):
 
     def show(self, live: Live) -> None:
         """Draw; the one call a frame."""
-        seen = (id(live), len(live.steps), live.possible, len(live.words))
+        seen = (id(live), len(live.steps), live.possible, tuple(live.words.values()))
         if seen != self._seen:
             self._seen = seen
             possible = live.possible

@@ -39,6 +39,25 @@ class Opened:
         return next((one for one in self.comparisons if one.b.run_id == run_id), None)
 
 
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a run is compared with while it goes on, read once.
+
+    Attributes:
+        run: The pinned baseline.
+        equals: Runs under its conditions: the noise of its host.
+    """
+
+    run: RunResult
+    equals: tuple[RunResult, ...]
+
+    def compare(self, run: RunResult) -> Comparison:
+        """Another run with it."""
+        across = self.run.harness != run.harness
+        equals = [one for one in self.equals if one.run_id != run.run_id]
+        return compare(self.run, run, equals=equals, across_tools=across)
+
+
 def equal_runs(history: History, run: RunResult, limit: int = EQUAL_RUNS) -> list[RunResult]:
     """Earlier runs under the same conditions as `run`: how much runs differ by themselves."""
     rows = history.runs(Filter(plan=run.plan.name, limit=200))
@@ -59,10 +78,16 @@ def baseline_for(history: History, run: RunResult) -> RunResult | None:
     return None if pinned is None or pinned == run.run_id else history.load(pinned)
 
 
+def reference_for(history: History, run: RunResult) -> Reference | None:
+    """What a run is to be compared with; None where nothing is pinned for it."""
+    baseline = baseline_for(history, run)
+    return None if baseline is None else Reference(baseline, tuple(equal_runs(history, baseline)))
+
+
 def against_baseline(history: History, run: RunResult) -> Comparison | None:
     """A run compared with its pinned baseline; None where none is pinned."""
-    baseline = baseline_for(history, run)
-    return None if baseline is None else _compared(history, baseline, [run])[0]
+    reference = reference_for(history, run)
+    return None if reference is None else reference.compare(run)
 
 
 def open_runs(history: History, run_ids: Sequence[str]) -> Opened:

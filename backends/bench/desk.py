@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from backends import paths
-from backends.bench.against import against_baseline
+from backends.bench.against import Reference, against_baseline, reference_for
 from backends.bench.compare import Comparison
 from backends.bench.compare_steps import StepWord, step_words
 from backends.bench.endpoint import Endpoint
@@ -31,6 +31,8 @@ from backends.storage.history import History
 from backends.storage.keep import keep_run
 
 STOP_S: Final = 6.0
+LOOK_S: Final = 0.1
+"""Between two looks for a step that has ended."""
 SAMPLES: Final = 4 * 3600
 """Progress is told four times a second; the curves keep an hour."""
 REQUESTS: Final = 4000
@@ -65,7 +67,7 @@ class Live:
         possible: The theoretical maximum of each load, once the model was weighed.
         possible_absent: Why that is not known.
         compared: How it compares with its baseline, in words; empty where there is none.
-        words: By load, what that comparison says.
+        words: By load, what a comparison with the baseline says; they come as steps end.
     """
 
     host: str
@@ -206,7 +208,12 @@ class BenchDesk:
         live.state = "running"
         live.run_id = run.run_id
         self.version += 1
-        result = await run.execute()
+        words = asyncio.create_task(self._compare_steps(live, run), name=f"words {live.host}")
+        try:
+            result = await run.execute()
+        finally:
+            words.cancel()
+            await asyncio.gather(words, return_exceptions=True)
         live.error = result.error or ""
         compared = await asyncio.to_thread(self._keep, result)
         if compared is not None:
@@ -214,6 +221,26 @@ class BenchDesk:
         live.state = "over"
         self.version += 1
         await self._weigh(live, session, result, serves.model)
+
+    async def _compare_steps(self, live: Live, run: Run) -> None:
+        """A word a step as it ends, where a baseline is pinned."""
+        try:
+            reference = await asyncio.to_thread(self._reference, run.so_far())
+        except (RoomError, OSError):
+            return  # of a history that cannot be read the end of the run tells
+        told = 0
+        while reference is not None:
+            if len(live.steps) == told:
+                await asyncio.sleep(LOOK_S)
+                continue
+            told = len(live.steps)
+            compared = await asyncio.to_thread(reference.compare, run.so_far())
+            live.words = step_words(compared)
+            self.version += 1
+
+    def _reference(self, run: RunResult) -> Reference | None:
+        with self._history() as history:
+            return reference_for(history, run)
 
     def _take(self, live: Live, event: Event) -> None:
         if isinstance(event, Progress):

@@ -16,9 +16,9 @@ from typing import Final
 
 import msgspec
 
+from backends.bench.request_record import RequestRecord
 from backends.bench.results import (
     Goodput,
-    RequestRecord,
     StepResult,
     Throughput,
     TimeBlock,

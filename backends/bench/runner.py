@@ -19,10 +19,10 @@ from backends.bench.messages import Rates, client_health, real, whole
 from backends.bench.metrics import StepMetrics
 from backends.bench.prepared import Prepared, prepare_run
 from backends.bench.process import Generator
+from backends.bench.request_record import RequestRecord
 from backends.bench.results import (
     Environment,
     Finding,
-    RequestRecord,
     RunResult,
     RunStatus,
     Severity,
@@ -93,6 +93,7 @@ class Run:
         self._end: dict[str, object] | None = None
         self._stopping = asyncio.Event()
         self._cache_told = False
+        self._started = datetime.now(UTC)
 
     def stop(self) -> None:
         """Stop sending and end all requests at once; `execute` then gives what there is."""
@@ -103,7 +104,6 @@ class Run:
 
         When cancelled, everything is ended before the cancellation goes on.
         """
-        started = datetime.now(UTC)
         prepared = self._prepared
         job = jobs.build(
             prepared.plan,
@@ -135,7 +135,7 @@ class Run:
             if self._sink is not None:
                 self._sink.close()
         self._report_sink()
-        return self._result(started, error, words)
+        return self._result(error, words)
 
     async def _watch_stop(self) -> None:
         await self._stopping.wait()
@@ -302,7 +302,7 @@ class Run:
                 "all the same",
             )
 
-    def _result(self, started: datetime, error: str | None, words: str) -> RunResult:
+    def _result(self, error: str | None, words: str) -> RunResult:
         end = self._end
         if end is None:
             status = RunStatus.STOPPED if self._stopping.is_set() else RunStatus.BROKEN
@@ -326,10 +326,17 @@ class Run:
             }
             if "measure" in states:
                 self._results.append(self._step_result(number, message))
+        return self._document(status, error)
+
+    def so_far(self) -> RunResult:
+        """The steps that have ended, as a run that was stopped there."""
+        return self._document(RunStatus.STOPPED, None)
+
+    def _document(self, status: RunStatus, error: str | None) -> RunResult:
         return document(
             self._prepared,
             run_id=self.run_id,
-            started=started,
+            started=self._started,
             status=status,
             error=error,
             where=self._generator.where,

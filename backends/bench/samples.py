@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from backends.bench.results import RequestRecord
+from backends.bench.request_record import RequestRecord
 from backends.errors import RoomError
 
 

@@ -6,12 +6,8 @@ import ast
 import inspect
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Final
 
 from backends.bench import possible, results
-
-_LEFT_OUT: Final = frozenset({"RequestRecord"})
-"""A line of the samples, not a part of the document."""
 
 
 def markdown() -> str:
@@ -44,7 +40,7 @@ def _classes(module: ModuleType) -> Iterator[ast.ClassDef]:
 
 def _objects(module: ModuleType) -> Iterator[tuple[str, str, list[tuple[str, str, str]]]]:
     for node in _classes(module):
-        if node.name in _LEFT_OUT or "Struct" not in ast.unparse(node.bases[0]):
+        if "Struct" not in ast.unparse(node.bases[0]):
             continue
         fields = []
         for place, item in enumerate(node.body):

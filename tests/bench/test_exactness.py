@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from backends.bench.results import ReceiveClock, RequestRecord, RunStatus
+from backends.bench.request_record import RequestRecord
+from backends.bench.results import ReceiveClock, RunStatus
 from tests.bench.conftest import GAP_S, TTFT_S, Scheduled, closed, run_plan
 
 LINUX = sys.platform == "linux"

@@ -11,7 +11,8 @@ import pytest
 from backends.bench.endpoint import direct, parse_url
 from backends.bench.plan import Plan
 from backends.bench.process import LocalGenerator
-from backends.bench.results import PromptSource, RequestRecord, RunResult, RunStatus, TokenSource
+from backends.bench.request_record import RequestRecord
+from backends.bench.results import PromptSource, RunResult, RunStatus, TokenSource
 from backends.bench.runner import Run, prepare_run
 from backends.bench.samples import read_records
 from tests.bench.conftest import closed, plan_of, run_plan

@@ -20,7 +20,8 @@ import pytest
 from backends.bench.endpoint import direct, parse_url
 from backends.bench.plan import Limits, Plan
 from backends.bench.process import LocalGenerator
-from backends.bench.results import Failure, RequestRecord, RunResult, RunStatus, StepResult
+from backends.bench.request_record import RequestRecord
+from backends.bench.results import Failure, RunResult, RunStatus, StepResult
 from backends.bench.runner import Event, Progress, Run, prepare_run
 from backends.bench.samples import read_records
 from tests.bench.conftest import Scheduled, closed, plan_of, run_plan

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.bench.metrics import StepMetrics, arrival_tokens, tpot
-from backends.bench.results import Failure, RequestRecord, StepResult, TokenSource
+from backends.bench.request_record import RequestRecord
+from backends.bench.results import Failure, StepResult, TokenSource
 from backends.bench.summaries import counted_summary, percentile, summary
 
 STEP = StepResult(index=0, repetition=0, label="x", load={}, start_s=0.0, end_s=10.0)

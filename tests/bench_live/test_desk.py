@@ -11,13 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from backends.bench.compare import Word
 from backends.bench.desk import BenchDesk, Live
 from backends.bench.job import STUB
 from backends.bench.weigh_run import weighed
 from backends.errors import UsageError
 from backends.hub import HostSession
 from backends.storage.history import History
-from tests.bench.conftest import Scheduled, closed
+from tests.bench.conftest import Scheduled, closed, plan_of
 from tests.bench_data.runs import run
 from tests.bench_live.conftest import DEADLINE_S
 
@@ -56,6 +57,33 @@ async def test_a_run_is_seen_while_it_goes_on_and_kept(
     assert result.environment.host == "here"
     assert "scheduled_server.py" in " ".join(result.environment.server_argv)
     await until(lambda: bool(live.possible_absent))
+    await desk.close()
+
+
+async def test_each_load_has_its_word_as_it_ends(here: HostSession, scheduled: Scheduled) -> None:
+    plan = plan_of(
+        "route = 'chat'\nparts = [{ input = 32, output = 20 }]\n"
+        "[[steps]]\nload = 'closed'\nconcurrency = 2\nrequests = 12\n"
+        "[[steps]]\nload = 'closed'\nconcurrency = 4\nrequests = 60\n"
+    )
+    plan = msgspec.structs.replace(plan, warm_up=None)
+    desk = BenchDesk("test")
+
+    def start() -> Live:
+        return desk.start(here, here.config.python, scheduled.endpoint("vllm"), plan)
+
+    first = start()
+    await until(lambda: bool(first.possible_absent or first.error))
+    assert (first.state, first.words) == ("over", {})
+    with History.at_home() as history:
+        history.pin(first.run_id)
+    second = start()
+    await until(lambda: bool(second.words) or not second.going)
+    assert second.going, "the word came only when the run was over"
+    assert list(second.words) == ["2 streams"]
+    assert second.words["2 streams"].word is not Word.NOT_COMPARABLE, second.words
+    desk.stop("here")
+    await until(lambda: not second.going)
     await desk.close()
 
 

@@ -21,11 +21,11 @@ from backends.bench.importers.common import (
     summary_of,
     throughput,
 )
+from backends.bench.request_record import RequestRecord
 from backends.bench.results import (
     ClientPlace,
     PlanEcho,
     PromptSource,
-    RequestRecord,
     RunResult,
     RunStatus,
     StepResult,

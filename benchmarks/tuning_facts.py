@@ -1,6 +1,6 @@
 """Time of one gathering on a large host, and of auditing many hosts from here.
 
-Usage: python benchmarks/tuning_facts.py [--cpus 256] [--gpus 8] [--hosts 64] [--runs 5]
+Usage: python benchmarks/tuning_facts.py [--cpus 256] [--gpus 8] [--hosts 64] [--runs 5] [--idle 20]
 
 The host is a folder built like one (files of procfs and sysfs on this machine's disk, a simulated
 NVML with eight GPUs is not part of it); the links are local ones, an agent each. Commands are those
@@ -28,7 +28,7 @@ from backends.config import HostConfig  # noqa: E402
 from backends.hub import RoomHub  # noqa: E402
 from backends.tuning.audit import audit  # noqa: E402
 from backends.tuning.engine import Options  # noqa: E402
-from backends.tuning.gather import Reading  # noqa: E402
+from backends.tuning.gather import Reading, gather  # noqa: E402
 from backends.tuning.probes import PROBES  # noqa: E402
 from tests.tuning_live.tree import make_host  # noqa: E402
 
@@ -77,6 +77,28 @@ async def many_hosts(folder: str, count: int) -> None:
     )
 
 
+async def afterwards(folder: str, seconds: float) -> None:
+    """What the agent costs once it has given the facts: at rest, and sampling at 1 Hz."""
+    for words, interval_s in (("no telemetry", 60.0), ("telemetry at 1 Hz", 1.0)):
+        host = HostConfig(name="gpu00", target="local", python=PYTHON, interval_s=interval_s)
+        async with RoomHub([host]) as hub:
+            session = hub.sessions[0]
+            await gather(session, reading=Reading(root=folder))
+            await asyncio.sleep(2.0)  # what the gathering left to be done is not rest
+            agent = session.snapshot.agent
+            assert agent is not None
+            began, used = time.monotonic(), agent_cpu_s(agent.pid)
+            await asyncio.sleep(seconds)
+            share = (agent_cpu_s(agent.pid) - used) / (time.monotonic() - began)
+        print(f"afterwards, {words}: {100 * share:.2f} % of a core over {seconds:.0f} s")
+
+
+def agent_cpu_s(pid: int) -> float:
+    """CPU time of a process's living threads, to the nanosecond."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
 def cpu_s() -> tuple[float, float]:
     """CPU time of this program, and of what it started and has ended."""
     own, others = (
@@ -92,6 +114,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--hosts", type=int, default=64)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--idle", type=float, default=20.0, help="seconds watched afterwards")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         make_host(Path(folder), cpus=arguments.cpus, gpus=arguments.gpus)
@@ -101,6 +124,7 @@ def main() -> None:
         )
         one_host(folder, arguments.runs)
         asyncio.run(many_hosts(folder, 1))
+        asyncio.run(afterwards(folder, arguments.idle))
         if arguments.hosts > 1:
             asyncio.run(many_hosts(folder, arguments.hosts))
 

@@ -176,11 +176,43 @@ def _pynvml_source() -> str:
             "pynvml is not installed here", hint="install the package nvidia-ml-py beside gpuroom"
         )
     source = Path(spec.origin).read_text(encoding="utf-8")
-    return f"{_licence(source)}{strip_quickly(_VGPU.sub('', source))}"
+    return f"{_licence(source)}{only_needed(strip_quickly(source), _agent_words())}"
 
 
-_VGPU: Final = re.compile(r"(?m)^(?:@.*\n)*(?:def|class) \w*[vV]gpu\w*\b.*\n(?:(?:[ \t)\]].*)?\n)*")
-"""The management of virtual GPUs: a tenth of the file that nothing here ever calls."""
+@functools.cache
+def _agent_words() -> frozenset[str]:
+    """Every name that any module of the agent says, also those in strings."""
+    texts = (path.read_text(encoding="utf-8") for path in REMOTE.glob("*.py"))
+    return frozenset(word for text in texts for word in _WORD.findall(text))
+
+
+def only_needed(source: str, wanted: frozenset[str]) -> str:
+    """`source` without the functions, classes and constants that nothing reaches from `wanted`.
+
+    Most of `pynvml.py` is never called here, and each agent would compile all of it. Error codes
+    are always kept: the module makes its exceptions from them.
+    """
+    pieces = _TOP_LEVEL.findall(source)
+    by_name: dict[str, list[int]] = {}
+    reached: set[int] = set()
+    for position, piece in enumerate(pieces):
+        names = _DEFINED.match(piece)
+        name = "" if names is None else names["made"] or names["set"]
+        if not name or name.startswith(("_", "NVML_ERROR_")):
+            reached.add(position)
+        else:
+            by_name.setdefault(name, []).append(position)
+    words = set(wanted).union(*(_WORD.findall(pieces[position]) for position in reached))
+    while words:
+        new = {p for word in words for p in by_name.pop(word, ())} - reached
+        reached |= new
+        words = set().union(*(_WORD.findall(pieces[position]) for position in new))
+    return "".join(piece for position, piece in enumerate(pieces) if position in reached)
+
+
+_WORD: Final = re.compile(r"[A-Za-z_]\w*")
+_TOP_LEVEL: Final = re.compile(r"(?m)^(?:@.*\n)*[A-Za-z_].*\n(?:(?![A-Za-z_@]).*\n)*")
+_DEFINED: Final = re.compile(r"(?:@.*\n)*(?:(?:def|class) (?P<made>\w+)|(?P<set>\w+)=(?!=))")
 
 
 def _licence(source: str) -> str:

@@ -149,6 +149,7 @@ def produced_by(run: RunResult) -> Iterator[tuple[str, str]]:
         ("kernel", environment.kernel), ("boot", environment.boot_id),
         ("versions", ", ".join(f"{k} {v}" for k, v in environment.versions.items())),
         ("changed files", ", ".join(environment.changed_files)),
+        ("configuration by", environment.effective_source),
         ("command line", " ".join(environment.server_argv)),
         ("environment", " ".join(f"{k}={v}" for k, v in environment.server_env.items())),
         ("tuning", ", ".join(f"{k} {v}" for k, v in environment.tuning.items())),

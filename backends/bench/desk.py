@@ -16,11 +16,11 @@ from backends.bench.against import Reference, against_baseline, reference_for
 from backends.bench.compare import Comparison
 from backends.bench.compare_steps import StepWord, step_words
 from backends.bench.endpoint import Endpoint
+from backends.bench.host_look import look_at_host, still_served
 from backends.bench.place import HostSession, beside
 from backends.bench.plan import Plan
 from backends.bench.possible import Possible
 from backends.bench.preflight import refuses
-from backends.bench.provenance import what_serves
 from backends.bench.results import Finding, RunResult, StepResult
 from backends.bench.run_events import Event, Noticed, Progress, RequestEnded, StepEnded
 from backends.bench.runner import Run, prepare_run, record_file
@@ -193,9 +193,7 @@ class BenchDesk:
         if against:
             live.state, live.error = "refused", "; ".join(finding.text for finding in against)
             return
-        serves = await what_serves(
-            session, endpoint.port, prepared.server.engine, there.environment
-        )
+        serves = await look_at_host(session, endpoint.port, prepared.server, there.environment)
         prepared.findings.extend(serves.findings)
         live.findings.extend(serves.findings)
         folder = paths.data_dir() / "runs"
@@ -214,6 +212,7 @@ class BenchDesk:
         finally:
             words.cancel()
             await asyncio.gather(words, return_exceptions=True)
+        result = await still_served(session, endpoint.port, result)
         live.error = result.error or ""
         compared = await asyncio.to_thread(self._keep, result)
         if compared is not None:

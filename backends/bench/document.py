@@ -49,7 +49,9 @@ def document(
     """The document; `begin` is what the generator said of itself first."""
     plan, server, requests = prepared.plan, prepared.server, prepared.requests
     if server.config and not environment.effective_config:
-        environment = msgspec.structs.replace(environment, effective_config=server.config)
+        environment = msgspec.structs.replace(
+            environment, effective_config=server.config, effective_source="http"
+        )
     return RunResult(
         run_id=run_id,
         started_utc=started,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from ipaddress import ip_address
@@ -55,6 +55,19 @@ class HostSession(Asker, Protocol):
     @property
     def peer(self) -> str | None:
         """Its address, where it is reached directly."""
+        ...
+
+    def stream(
+        self,
+        method: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        asked_by: str,
+        what: str,
+        changes_host: bool = False,
+        timeout_s: float = 10.0,
+    ) -> AsyncGenerator[object]:
+        """Ask the agent for something that comes in pieces."""
         ...
 
     async def open(self, argv: Sequence[str], *, asked_by: str, what: str) -> Channel:

@@ -87,7 +87,7 @@ async def what_serves(
     except RoomError as error:
         return Provenance(environment, None, (_unknown(str(error)),))
     argv = _argv(about)
-    asked = read_argv(ENGINES[_engine(engine, argv)], argv)
+    asked = read_argv(ENGINES[engine_of(engine, argv)], argv)
     options = {clean(name, 120): clean(value, 300) for name, value in asked.options.items()}
     environment = msgspec.structs.replace(
         environment, server_argv=argv, server_env=_environment(about), asked_config=options
@@ -162,7 +162,8 @@ def _environment(about: object) -> dict[str, str]:
     }
 
 
-def _engine(told: str, argv: tuple[str, ...]) -> EngineId:
+def engine_of(told: str, argv: tuple[str, ...]) -> EngineId:
+    """The engine that the server's answers tell; `unknown` has it guessed from the arguments."""
     if told in _ENGINES:
         return _ENGINES[told]
     if told in set(EngineId):

@@ -373,13 +373,20 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """Identity and power limits of each: `uuid`, `name`, `power_limit_w`, ..."""
     asked_config: dict[str, str] = {}
     effective_config: dict[str, str] = {}
+    effective_source: str | None = None
+    """Where that was read: `http` or `log`."""
     versions: dict[str, str] = {}
     """Library to version on the host."""
     changed_files: tuple[str, ...] = ()
     """Files of the server's packages whose hash is not that of their RECORD."""
     tuning: dict[str, str] = {}
-    """Check to its verdict, of those that are not fine, and `summary`."""
+    """FAIL and WARN by check of the host's newest checklist, and `summary` (counts), `boot_id` and
+    `read_utc` of it."""
     server_argv: tuple[str, ...] = ()
+    server_pid: int | None = None
+    server_start_ticks: int | None = None
+    """Field 22 of its /proc/PID/stat: with boot and pid, that very process."""
+    server_started_unix_s: float | None = None
     server_env: dict[str, str] = {}
     """Without secrets."""
 

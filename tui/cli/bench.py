@@ -13,9 +13,10 @@ import msgspec
 from backends import paths
 from backends.bench import planfile
 from backends.bench.harness.run import HarnessRun
+from backends.bench.host_look import look_at_host, still_served
 from backends.bench.plan import Closed, Open, Plan, Trace
 from backends.bench.preflight import refuses
-from backends.bench.provenance import Provenance, what_serves
+from backends.bench.provenance import Provenance
 from backends.bench.results import RunResult, RunStatus, Severity, to_json
 from backends.bench.runner import Run, record_file
 from backends.bench.weigh_run import weighed
@@ -133,14 +134,16 @@ async def _bench(arguments: argparse.Namespace, plan: Plan, found: Where) -> int
             return EXIT_UNTRUSTED
         serves = Provenance(there.environment, None)
         if there.session is not None:
-            serves = await what_serves(
-                there.session, found.server.port, prepared.server.engine, there.environment
+            serves = await look_at_host(
+                there.session, found.server.port, prepared.server, there.environment
             )
             prepared.findings.extend(serves.findings)
             for finding in serves.findings:
                 console.say(bench_table.finding_line(finding))
         run = make_run(prepared, there, found, serves, arguments, console.event, folder)
         result = await _until_interrupted(run)
+        if there.session is not None:
+            result = await still_served(there.session, found.server.port, result)
         _keep(result, folder)
         if there.session is not None and result.steps:
             result = await weighed(there.session, result, serves.model)

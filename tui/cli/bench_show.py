@@ -102,6 +102,8 @@ def _produced_by(result: RunResult) -> Iterator[str]:
         ("GPUs", ", ".join(str(gpu.get("name") or "?") for gpu in environment.gpus)),
         ("versions", ", ".join(f"{k} {v}" for k, v in environment.versions.items())),
         ("changed files", ", ".join(environment.changed_files)),
+        ("tuning", ", ".join(f"{k} {v}" for k, v in environment.tuning.items())),
+        ("configuration read from", environment.effective_source),
         ("command line", " ".join(environment.server_argv)),
         ("measured with", "" if result.harness == "gpuroom" else result.harness),
     ):

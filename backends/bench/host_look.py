@@ -93,7 +93,7 @@ async def still_served(session: HostSession, port: int, result: RunResult) -> Ru
                 port=port,
             )
     except (RoomError, TimeoutError) as error:
-        text = f"whether the same process still serves is not known: {error or 'no answer'}"
+        text = f"whether the same process still serves is not known: {str(error) or 'no answer'}"
         found = _note("server_unseen", text)
     else:
         owners = look.port.owners if look.port is not None else ()

@@ -159,6 +159,16 @@ async def test_two_operators_at_one_container(docker: Docker, kind: str) -> None
         assert f"{operator()} is stopping it already (from {origin()})" in busy.detail
 
 
+async def test_variables_that_reach_no_container_are_told(docker: Docker, kind: str) -> None:
+    profile = boxed(kind, env={"HF_HOME": "/m"})
+    docker.make("box", profile.command, HostConfig={"NetworkMode": "host"})
+    async with desk_of(profile) as desk:
+        (found,) = await desk.check(profile)
+        assert found.id == "env-unused"
+        assert "HF_HOME" in found.title
+        assert (await desk.plan(profile)).env == {}
+
+
 async def test_a_container_that_is_not_there(docker: Docker, kind: str) -> None:
     profile = boxed(kind)
     async with desk_of(profile) as desk:

@@ -156,6 +156,14 @@ class StartPlan:
     """How it is kept, for a person."""
 
 
+def env_unused(profile: Profile, where: str, way_out: str) -> list[StartFinding]:
+    """That the variables of a profile do not reach its server, where it sets any."""
+    if not profile.env:
+        return []
+    title = f"`env` does not reach {where}: {', '.join(profile.env)}"
+    return [StartFinding("env-unused", Severity.WARNING, title, way_out)]
+
+
 class LaunchError(RoomError):
     """A server could not be started or stopped."""
 

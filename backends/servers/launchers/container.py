@@ -26,6 +26,7 @@ from backends.servers.launchers.base import (
     StartPlan,
     StopResult,
     StopStep,
+    env_unused,
 )
 from backends.servers.launchers.inspected import inspect, port_facts, remaining
 from backends.servers.profiles import LauncherKind, Profile
@@ -34,6 +35,7 @@ from backends.servers.recognise import named_port, recognise
 ASKED_BY: Final = "servers"
 STOP_SLACK_S: Final = 30.0
 MAX_CONTAINERS: Final = 64
+_SAY_ENV: Final = "make it with `--env-file` or `--env`, which may stand in `command`"
 
 
 class _State(msgspec.Struct, frozen=True, rename="pascal"):
@@ -130,13 +132,15 @@ class ContainerLauncher:
         container = next(iter(_parse(told)), None)
         if container is None:
             if "such" in told.words.lower() and self._can_make(profile):
-                return self._blind(profile.name, asks_for_gpus(profile.command))
+                found = self._blind(profile.name, asks_for_gpus(profile.command))
+                return [*found, *env_unused(profile, "a container", _SAY_ENV)]
             out = f"`command` may be a `{self.kind} run ...` that makes it"
             title = f"{self.kind} knows no container {_name(profile)}"
             if "such" not in told.words.lower():
                 title, out = told.words, f"may this account use {self.kind}?"
             return [StartFinding("container-missing", Severity.CRITICAL, title, out)]
         found = self._blind(_name(profile), container.sees_gpus)
+        found += env_unused(profile, "a container", _SAY_ENV)
         if container.state.running:
             title = f"{profile.name} runs already: container {_name(profile)}"
             out = "watch that one, or restart it"

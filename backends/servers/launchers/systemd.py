@@ -22,6 +22,7 @@ from backends.servers.launchers.base import (
     StartPlan,
     StopResult,
     StopStep,
+    env_unused,
 )
 from backends.servers.launchers.inspected import describe, inspect, port_facts, remaining
 from backends.servers.launchers.unitfacts import PREFIX, SHOWN, SUFFIX, Shown
@@ -65,17 +66,22 @@ class SystemdLauncher:
             words = f"{profile.name} runs already: {_unit(profile)} is {shown['ActiveState']}{who}"
             out = "watch that one, or restart it"
             return [StartFinding("earlier-run", Severity.CRITICAL, words, out)]
+        found: list[StartFinding] = []
+        if profile.unit is not None:
+            out = f"systemctl edit {_unit(profile)}: Environment="
+            found = env_unused(profile, f"the unit {_unit(profile)}, which has its own", out)
         if await self._is_root():
-            return []
+            return found
         # Without a name loginctl tells of itself, not of this user.
         told = await self._run(
             ["loginctl", "show-user", str(self._uid), "--property=Linger", "--value"],
             "look whether it lingers",
         )
         if told.ok and told.out.strip() == "yes":
-            return []
+            return found
         words = "lingering is off: the server would end when its user logs out"
-        return [StartFinding("no-linger", Severity.CRITICAL, words, "loginctl enable-linger")]
+        lingers = StartFinding("no-linger", Severity.CRITICAL, words, "loginctl enable-linger")
+        return [lingers, *found]
 
     async def plan(self, profile: Profile, by: str, origin: str) -> StartPlan:
         """The named unit, which has its own environment, or all that makes a transient one."""

@@ -229,7 +229,15 @@ def start_lines(plan: StartPlan, cwd: str | None = None) -> list[str]:
     if cwd:
         lines.append(f"in {cwd}")
     lines += [shlex.join(mask.argv(list(argv))) for argv in plan.commands]
-    return [*lines, plan.words]
+    return [_escaped(line) for line in (*lines, plan.words)]
+
+
+def _escaped(line: str) -> str:
+    """With line feeds and whatever a terminal would obey as escapes, so that nothing is left out.
+
+    What Python calls printable is left as it is.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 async def ended_lines(roster: Roster, view: ServerView) -> list[str]:

@@ -8,7 +8,7 @@ from textual.pilot import Pilot
 from backends.errors import LinkError
 from backends.model import Severity
 from backends.servers.host import MemberFacts
-from backends.servers.launchers.base import StopResult
+from backends.servers.launchers.base import StartPlan, StopResult
 from screens.bench import BenchScreen
 from screens.confirm import ConfirmScreen
 from screens.server import ServerScreen
@@ -24,6 +24,7 @@ from tests.servers_room.still import (
 )
 from tests.ui.fakes import drawn, make_hub, ready, screen_text
 from tui.app import RoomApp
+from tui.server_orders import start_lines
 
 SMALL, LARGE = (80, 24), (200, 60)
 
@@ -324,3 +325,21 @@ async def test_another_host_shows_its_own_server_or_says_that_it_has_none() -> N
         await ready(pilot)
         await opened(pilot)
         assert "no such server" in await pressed(pilot, "right_square_bracket")
+
+
+def test_what_will_run_is_shown_whole_without_secrets_and_obeyed_by_no_terminal() -> None:
+    argv = (
+        "docker",
+        "run",
+        "-e",
+        "HF_TOKEN=s3cret",
+        "--env=API_KEY=s3cret",
+        "-e",
+        "MODE=a\nb\x1b[2J",
+    )
+    lines = start_lines(StartPlan((argv,), {"X": "1\x07"}, "by docker"))
+    assert lines == [
+        "X=1\\x07",
+        "docker run -e 'HF_TOKEN=***' '--env=API_KEY=***' -e 'MODE=a\\nb\\x1b[2J'",
+        "by docker",
+    ]

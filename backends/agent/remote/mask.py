@@ -14,6 +14,8 @@ SECRET_VALUE = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|nvapi-[A-Za-z0-9_-]{8,}"
     r"|AKIA[A-Z0-9]{12,}|xox[abprs]-[A-Za-z0-9-]{8,})"
 )
+ASSIGNMENT = re.compile(r"((?:--?[A-Za-z][A-Za-z-]*=)?([A-Za-z_][A-Za-z0-9_]*)=).+", re.DOTALL)
+"""A variable that is set in an argument: `-e NAME=V`, `--env=NAME=V`."""
 URL_PASSWORD = re.compile(r"(?<=://)([^/\s:@]+):([^/\s@]+)@")
 
 
@@ -31,7 +33,10 @@ def environment(values: Dict[str, str]) -> Dict[str, str]:
 
 
 def argv(words: List[str]) -> List[str]:
-    """An argument vector with the values of secret options hidden, `--key V` and `--key=V`."""
+    """An argument vector with the values of secret options and variables hidden.
+
+    That is `--key V`, `--key=V`, `-e KEY=V` and `--env=KEY=V`.
+    """
     shown: List[str] = []
     hide_next = False
     for word in words:
@@ -44,6 +49,8 @@ def argv(words: List[str]) -> List[str]:
         if name.startswith("-") and SECRET_NAME.search(name.lstrip("-")):
             hide_next = not equals
             shown.append(name + "=" + HIDDEN if equals else word)
-        else:
-            shown.append(text(word))
+            continue
+        assigned = ASSIGNMENT.fullmatch(word)
+        secret = assigned is not None and SECRET_NAME.search(assigned.group(2))
+        shown.append(assigned.group(1) + HIDDEN if assigned and secret else text(word))
     return shown

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import BindingType
 from textual.widget import Widget
 
+from backends.errors import RoomError
 from backends.storage.bench_tables import RunRow
 from backends.storage.history import Filter, History, Note
 from screens.detail import Detail
@@ -107,7 +108,13 @@ class HistoryScreen(RunEditingScreen, FilteringScreen):
                 return history.runs(query)
 
         async def carry_out() -> None:
-            found = await asyncio.to_thread(read)
+            try:
+                found = await asyncio.to_thread(read)
+            except RoomError as error:
+                if self.is_attached:
+                    self.list.empty = " ".join(f"{error.title}. {error.hint}".split())
+                    self.list.show(self.list.runs)
+                raise
             if number == self._asked and self.is_attached:
                 self._notes.clear()
                 self._show_runs(found)

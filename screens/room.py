@@ -201,14 +201,16 @@ class RoomScreen(FilteringScreen, ServerKeys):
     def action_pane(self, number: int) -> None:
         """Go to a pane; one that was hidden comes back."""
         if number == 1:
-            self.grid.focus()
+            self.set_focus(self.grid)
             return
         pane = next((pane for pane in self.panes if pane.number == number), None)
         if pane is None:
             return
         if pane.pane_id in self.shell.hidden_panes:
             self._set_hidden(tuple(p for p in self.shell.hidden_panes if p != pane.pane_id))
-        pane.focus()
+            pane.focus()
+        else:
+            self.set_focus(pane)  # at once: the next key may be there already
 
     def action_hide_pane(self) -> None:
         """Hide the pane that has the keys; from the GPUs, hide all or show all again."""

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from backends.paths import data_dir
+from backends.storage.database import FILE_NAME
 from backends.storage.history import History
 from screens.compare import CompareScreen
 from screens.history import HistoryScreen, query_of
@@ -240,3 +242,18 @@ async def test_a_room_without_history_says_so() -> None:
         await app.workers.wait_for_complete()
         await drawn(pilot)
         assert "nothing measured yet" in screen_text(app)
+
+
+async def test_a_damaged_history_says_so_in_the_list() -> None:
+    file = data_dir() / FILE_NAME
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"no database" * 1000)
+    app = make_app(make_hub())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        text = await press(pilot, "h")
+        await app.workers.wait_for_complete()
+        await drawn(pilot)
+        text = screen_text(app)
+    assert "reading the history" not in text
+    assert "The history's file is damaged. Move it away to begin anew" in text

@@ -84,7 +84,8 @@ class LogScreen(HubScreen):
     CSS_PATH = "log.tcss"
     BINDINGS: ClassVar[list[BindingType]] = bindings(
         "log.search", "log.next", "log.previous", "log.filter", "log.level", "log.rank",
-        "log.first-error", "log.next-error", "log.ready", "log.time", "log.copy", "log.save",
+        "log.first-error", "log.next-error", "log.ready", "log.next-phase",
+        "log.previous-phase", "log.time", "log.copy", "log.save",
     )  # fmt: skip
     AREAS = ("log", "nav")
     AUTO_FOCUS = "LogView"
@@ -103,6 +104,7 @@ class LogScreen(HubScreen):
         self.view = LogView(shell.look, store.text)
         self.status = LogStatus(shell.look)
         self.pins = Pins()
+        self._phases = Query(test=self.pins.begins_phase)
         self.pinned = LogPins(shell.look, self.pins)
         self.box = Input(id="log-input")
         self.box.cursor_blink = False
@@ -315,7 +317,7 @@ class LogScreen(HubScreen):
             await self.store.scan(
                 Query(pattern=pattern), low, back=False, on_item=found, on_progress=progress
             )
-            self.matches = f"{count:,} lines match{where}"
+            self.matches = f"{count:,} line{' matches' if count == 1 else 's match'}{where}"
         except RoomError as error:
             self.matches = error.title
 
@@ -450,6 +452,18 @@ class LogScreen(HubScreen):
         """From the end, up."""
         query = Query(test=self.pins.says_ready)
         self._start(self._find(query, self.store.text.end, "line that says ready", back=True))
+
+    def action_next_phase(self) -> None:
+        """From here."""
+        current = self.view.current
+        if current is not None:
+            self._start(self._find(self._phases, current.end, "phase"))
+
+    def action_previous_phase(self) -> None:
+        """From here, up."""
+        current = self.view.current
+        if current is not None:
+            self._start(self._find(self._phases, current.offset, "phase", back=True))
 
     async def _go_to_time(self, text: str) -> None:
         self.note = f"looking for {text}"

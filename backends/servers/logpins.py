@@ -15,6 +15,8 @@ from backends.servers.logtext import parse_line
 from backends.servers.phrases import Phrases
 
 MAX_PINS: Final = 40
+MAX_JUDGED_CHARS: Final = 4096
+"""What a line is, its beginning says; a pattern is never tried on more."""
 _HINT: Final = re.compile(
     rb"(?i)warn|perform|optimal|fall|default|disab|overrid|overrul|reset|balanc|availab|adjust|"
     rb"reduc|ignor|slow|not |no "
@@ -46,6 +48,9 @@ class Pins:
         self._advice: list[Advice] = list(advice.values())
         self._phrases = Phrases(one.pattern for one in self._advice)
         self._ready = Phrases(p for engine in ENGINES.values() for p in engine.ready)
+        self._begins = Phrases(
+            mark.pattern for engine in ENGINES.values() for mark in engine.marks if not mark.ends
+        )
         self._pins: dict[str, Pin] = {}
         self.version = 0
         self.errors = 0
@@ -58,7 +63,11 @@ class Pins:
 
     def says_ready(self, line: LogLine) -> bool:
         """Whether some engine prints this line when it serves."""
-        return self._ready.found_in(line.message)
+        return self._ready.found_in(line.message[:MAX_JUDGED_CHARS])
+
+    def begins_phase(self, line: LogLine) -> bool:
+        """Whether some engine prints this line when a phase of its start begins."""
+        return self._begins.found_in(line.message[:MAX_JUDGED_CHARS])
 
     def take(self, raw: bytes, offset: int) -> None:
         """Look at the next line."""
@@ -67,7 +76,7 @@ class Pins:
             self.errors += 1
             self._pin(line.message[:120], line.message, offset, error=True)
         elif _HINT.search(raw):
-            message = parse_line(raw, offset).message[:4096]
+            message = parse_line(raw, offset).message[:MAX_JUDGED_CHARS]
             if self._phrases.found_in(message):
                 for one in self._advice:
                     if one.pattern.search(message):

@@ -141,6 +141,29 @@ async def test_filters_errors_folds_and_times(host: RealHost, tmp_path: Path) ->
         await log.until(lambda: "step 771 done" not in log.text)
 
 
+async def test_phases_of_a_start(host: RealHost, tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    loads = "[2026-03-14 09:00:13 TP0] Load weight begin. avail mem=138.50 GB\n"
+    captures = "[2026-03-14 09:01:43 TP0] Capture cuda graph begin. This can take minutes.\n"
+    path.write_text(log_lines(900) + loads + log_lines(900) + captures + log_lines(900))
+    async with make_app(make_hub()).run_test(size=(100, 30)) as pilot:
+        log = await opened(pilot, host, path)
+
+        def here() -> str:
+            item = log.screen.view.current
+            return item.line.text if item is not None and item.line is not None else ""
+
+        await log.sees("step 899 done")
+        await log.press("left_curly_bracket")
+        await log.until(lambda: "Capture cuda graph begin" in here())
+        await log.press("left_curly_bracket")
+        await log.until(lambda: "Load weight begin" in here())
+        await log.press("left_curly_bracket")
+        await log.sees("no phase above")
+        await log.press("right_curly_bracket")
+        await log.until(lambda: "Capture cuda graph begin" in here())
+
+
 async def test_copy_and_save(host: RealHost, tmp_path: Path) -> None:
     path, kept = tmp_path / "server.log", tmp_path / "kept.log"
     path.write_text(log_lines(300))

@@ -27,6 +27,9 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
         "--root", default="/", metavar="FOLDER", help="a folder on the host in the place of /"
     )
     parser.add_argument(
+        "--root-below", default="", metavar="FOLDER", help="the same on the hypervisor below it"
+    )
+    parser.add_argument(
         "--timeout", type=float, default=30.0, metavar="SECONDS",
         help="give up when the host is not reached by then (default %(default)s)",
     )  # fmt: skip
@@ -45,6 +48,7 @@ def reading_of(arguments: argparse.Namespace) -> Reading:
         if not sys.stdin.isatty():
             raise UsageError("--ask-password needs a terminal")
         password = getpass.getpass("sudo password on the host: ", sys.stderr)
-    if not arguments.root.startswith("/"):
-        raise UsageError("--root must be an absolute path")
-    return Reading(sudo=arguments.sudo, password=password, root=arguments.root)
+    below = getattr(arguments, "root_below", "")
+    if not arguments.root.startswith("/") or not (below or "/").startswith("/"):
+        raise UsageError("--root and --root-below must be absolute paths")
+    return Reading(sudo=arguments.sudo, password=password, root=arguments.root, below=below)

@@ -47,6 +47,11 @@ class Scheduled:
         count: int = self._get("/aborted")
         return count
 
+    def open(self) -> int:
+        """How many of its streams are under way."""
+        count: int = self._get("/open")
+        return count
+
     def _get(self, path: str) -> Any:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         connection.request("GET", path)

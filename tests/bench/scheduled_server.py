@@ -89,7 +89,7 @@ class Server:
 
     async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> bool:
         mode, _, path = request.path.lstrip("/").partition("/")
-        if mode in ("v1", "log", "aborted", "metrics", "tokenize", "health"):
+        if mode in ("v1", "log", "aborted", "open", "metrics", "tokenize", "health"):
             mode, path = "plain", request.path.lstrip("/")
         if path == "log":
             _json(writer, 200, [vars(served) for served in self.log])
@@ -97,6 +97,9 @@ class Server:
             return True
         if path == "aborted":
             _json(writer, 200, self.aborted)
+            return True
+        if path == "open":
+            _json(writer, 200, sum(self.in_flight.values()))
             return True
         if mode == "keyed" and request.key != "Bearer sesame-1234":
             _json(writer, 401, {"error": "a key, please"})

@@ -57,6 +57,10 @@ class LinkError(RoomError):
     exit_code = 3
 
 
+class NoSession(LinkError):
+    """The host opens no further session on a connection that is up."""
+
+
 class HostKeyUnknown(LinkError):
     """The host's key is in no known_hosts file, and nobody accepted it."""
 

@@ -14,10 +14,15 @@ from typing import Final, Protocol
 from backends.bench.endpoint import Endpoint, Fetch, Reply, Unreachable
 from backends.bench.job import argv, payload
 from backends.bench.process import START_S, GeneratorFailed, whole_lines
-from backends.errors import RoomError, UsageError
+from backends.errors import NoSession, RoomError, UsageError
 from backends.link.base import Channel
 
 ASKED_BY: Final = "gpuroom bench"
+
+SECOND_SESSION: Final = (
+    "the load generator needs a session of its own beside the agent's: set MaxSessions to 2 or "
+    "more in sshd_config there, or send the load from here: --from jumpbox, or --from tunnel"
+)
 
 Opener = Callable[[Sequence[str]], Awaitable[Channel]]
 
@@ -62,7 +67,10 @@ class HostGenerator:
 
     async def start(self, job: bytes) -> None:
         """Send it and its job. Raises GeneratorFailed or LinkError."""
-        self._channel = await self._open(argv(self._python, self._program()))
+        try:
+            self._channel = await self._open(argv(self._python, self._program()))
+        except NoSession as error:
+            raise NoSession(error.title, error.detail, SECOND_SESSION) from error
         try:
             async with asyncio.timeout(START_S):
                 await self._channel.write(self._program())

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from backends.config import SshConfig
-from backends.errors import LinkError
+from backends.errors import LinkError, NoSession
 from backends.link.base import Channel, Forward, Prompter
 from backends.link.limiter import Limiter
 from backends.link.quoting import command_line
@@ -104,7 +104,7 @@ class SshTransport:
                     )
             except asyncssh.ChannelOpenError as error:
                 if route.client.is_lost or pause_s is None:
-                    raise LinkError(
+                    raise NoSession(
                         f"{self._host} opens no session",
                         str(error),
                         "sshd there limits sessions (MaxSessions), or its login shell is missing.",

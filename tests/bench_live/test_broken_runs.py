@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from backends.bench.results import RunResult, RunStatus
 from backends.bench.run_events import Event, RequestEnded
 from backends.bench.runner import Run, prepare_run
 from backends.bench.samples import read_records
+from backends.errors import NoSession
 from tests.bench.conftest import Scheduled, closed
 from tests.bench_live.conftest import DEADLINE_S
 from tests.bench_live.test_origins import room, until
@@ -167,3 +168,59 @@ async def test_ended_early_nothing_is_left(
                 await it.result()
             assert len(list(read_records(it.run.run_id, tmp_path))) >= ENOUGH
         await gone(pids, scheduled)
+
+
+async def test_a_host_of_one_session_says_what_to_change(
+    ssh_lab: SshLab, scheduled: Scheduled
+) -> None:
+    ssh_lab.server(options=["MaxSessions 1"])
+    async with room(ssh_lab) as hub:
+        session = hub.session("gpu01")
+        await until(lambda: session.snapshot.sampled_s is not None)
+        there = beside(session, scheduled.endpoint(), "t", sys.executable)
+        prepared = await prepare_run(closed(1, 1), there.endpoint, there.fetch, room=there.room)
+        with pytest.raises(NoSession, match="opens no session") as caught:
+            async with asyncio.timeout(DEADLINE_S):
+                await Run(prepared, there.generator, there.fetch).execute()
+    assert "MaxSessions to 2" in caught.value.hint
+    assert "--from jumpbox" in caught.value.hint
+
+
+async def test_without_the_agent_the_run_goes_on(
+    ssh_lab: SshLab, scheduled: Scheduled, tmp_path: Path
+) -> None:
+    async with under_way(ssh_lab, scheduled, tmp_path) as it:
+        generators = it.programs()
+        ours = set(connections(it.server))
+        others = [pid for pid in it.server.family()[1:] if pid not in {*ours, *generators}]
+        assert others
+        for pid in others:
+            if b"python" in Path("/proc", str(pid), "cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+        before = len(list(read_records(it.run.run_id, tmp_path)))
+        await until(
+            lambda: (
+                it.task.done()
+                or len(list(read_records(it.run.run_id, tmp_path))) >= before + ENOUGH
+            )
+        )
+        assert not it.task.done()
+        it.run.stop()
+        result = await it.result()
+        await gone(generators, scheduled)
+    assert result.status is RunStatus.STOPPED
+    assert_kept(result, tmp_path)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+async def test_no_room_for_the_samples_is_said_and_the_run_goes_on(
+    ssh_lab: SshLab, scheduled: Scheduled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backends.bench.runner.record_file", lambda *_: Path("/dev/full"))
+    async with under_way(ssh_lab, scheduled, tmp_path) as it:
+        it.run.stop()
+        result = await it.result()
+    assert result.status is RunStatus.STOPPED
+    assert sum(step.succeeded for step in result.steps) >= ENOUGH
+    (finding,) = [finding for finding in result.findings if finding.key == "samples_lost"]
+    assert "No space left" in finding.text

@@ -1,0 +1,46 @@
+"""`gpuroom logs` on files of this machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LOG = "".join(
+    f"[2026-03-14 09:{n // 60:02d}:{n % 60:02d} TP{n % 4}] step {n} done\n" for n in range(600)
+)
+
+
+def logs(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    config = tmp_path / "config.toml"
+    config.write_text("")
+    command = [sys.executable, str(ROOT / "gpuroom.py"), "logs", "local", *arguments]
+    return subprocess.run(
+        [*command, "--config", str(config)], capture_output=True, text=True, timeout=90, check=False
+    )
+
+
+def test_since_and_grep_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    path.write_text(LOG)
+    done = logs(tmp_path, str(path), "--since", "09:09", "--grep", r"step 5[45]0 ", "--json")
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["message"] for line in found] == ["step 540 done", "step 550 done"]
+    assert found[0]["rank"] == 0
+    assert LOG.encode()[found[0]["offset"] :].startswith(b"[2026-03-14 09:09:00 TP0]")
+
+
+def test_nothing_fits_and_hostile_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    path.write_bytes(b"\x1b]0;title\x07\x1b[2Jone\n" + b"x" * 10_000_000 + b"\nlast\n")
+    done = logs(tmp_path, str(path), "-n", "2000")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "one" in lines[0]
+    assert lines[-1] == "last"
+    assert not {"\x1b", "\x07"} & set(done.stdout)
+    assert logs(tmp_path, str(path), "--grep", "absent").returncode == 1
+    assert logs(tmp_path, str(tmp_path / "none.log")).returncode == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,3 +45,37 @@ def test_nothing_fits_and_hostile_bytes(tmp_path: Path) -> None:
     assert not {"\x1b", "\x07"} & set(done.stdout)
     assert logs(tmp_path, str(path), "--grep", "absent").returncode == 1
     assert logs(tmp_path, str(tmp_path / "none.log")).returncode == 2
+
+
+def test_follow_prints_what_is_appended_and_nothing_twice(tmp_path: Path) -> None:
+    path, config = tmp_path / "server.log", tmp_path / "config.toml"
+    path.write_text(LOG)
+    config.write_text("")
+    command = [
+        sys.executable,
+        str(ROOT / "gpuroom.py"),
+        "logs",
+        "local",
+        str(path),
+        "-f",
+        "-n",
+        "2",
+    ]
+    with subprocess.Popen(
+        [*command, "--config", str(config)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        watchdog = threading.Timer(90, running.kill)
+        watchdog.start()
+        try:
+            assert running.stdout is not None
+            seen = [running.stdout.readline() for _ in range(2)]
+            with path.open("a") as file:
+                file.write("one more\nand another\n")
+            seen += [running.stdout.readline() for _ in range(2)]
+        finally:
+            watchdog.cancel()
+            running.kill()
+    assert seen == [*LOG.splitlines(keepends=True)[-2:], "one more\n", "and another\n"]

@@ -164,6 +164,17 @@ async def test_phases_of_a_start(host: RealHost, tmp_path: Path) -> None:
         await log.until(lambda: "Capture cuda graph begin" in here())
 
 
+async def test_a_tiny_terminal(host: RealHost, tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    path.write_text(log_lines(300) + TRACE)
+    async with make_app(make_hub()).run_test(size=(20, 6)) as pilot:
+        log = await opened(pilot, host, path)
+        await log.until(lambda: log.screen.view.shown())
+        await log.press("w", "z", "k", "pageup", "g", "right", "L", "escape", "G")
+        await pilot.resize_terminal(100, 30)
+        await log.sees("step 299 done")
+
+
 async def test_copy_and_save(host: RealHost, tmp_path: Path) -> None:
     path, kept = tmp_path / "server.log", tmp_path / "kept.log"
     path.write_text(log_lines(300))

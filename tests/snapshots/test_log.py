@@ -91,12 +91,15 @@ def looking(*keys: str) -> Callable[..., object]:
 
 
 async def quiet(pilot: Pilot[int], screen: LogScreen) -> None:
+    calm = 0
     for _ in range(100):
         await drawn(pilot)
         busy = [
             job for job in (screen._job, screen._counting) if job is not None and not job.done()
         ]
-        if screen.pins.version and not busy and screen.view.needs() == (0, 0):
+        rests = screen.pins.version and not busy and screen.view.needs() == (0, 0)
+        calm = calm + 1 if rests else 0
+        if calm == 3:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("the log never came to rest")

@@ -1,4 +1,4 @@
-"""The log screen: followed, filtered, searched, folded, wrapped; always with its pins."""
+"""The log screen: followed, filtered, folded, wrapped; always with its pins."""
 
 from __future__ import annotations
 
@@ -64,7 +64,6 @@ class WrittenLog(LogStore):
 VIEWS: dict[str, tuple[str, ...]] = {
     "follow": (),
     "filtered": ("L", "L"),
-    "search": ("slash", *"run_batch", "enter"),
     "folded": ("z", "e"),
     "wrapped": ("w", "e"),
 }

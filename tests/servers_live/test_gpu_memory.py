@@ -79,6 +79,7 @@ async def test_behind_a_wall_that_hides_processes_the_level_tells(driver: Gpus) 
     profile = quick_profile("held")
     async with desk_of(profile, policy=Policy(memory_back_s=1.0)) as desk:
         run = await started(desk, profile, driver, 40 * GIB)
+        await listed(desk, run.pid)  # else this list may come after the empty one
         driver.now(processes=[])
         await listed(desk)
         result = await desk.stop(run)

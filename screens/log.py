@@ -84,7 +84,7 @@ class LogScreen(HubScreen):
     CSS_PATH = "log.tcss"
     BINDINGS: ClassVar[list[BindingType]] = bindings(
         "log.search", "log.next", "log.previous", "log.filter", "log.level", "log.rank",
-        "log.first-error", "log.next-error", "log.ready", "log.next-phase",
+        "log.first-error", "log.next-error", "log.ready", "log.phase", "log.next-phase",
         "log.previous-phase", "log.time", "log.copy", "log.save",
     )  # fmt: skip
     AREAS = ("log", "nav")
@@ -452,6 +452,32 @@ class LogScreen(HubScreen):
         """From the end, up."""
         query = Query(test=self.pins.says_ready)
         self._start(self._find(query, self.store.text.end, "line that says ready", back=True))
+
+    def action_phase(self) -> None:
+        """The phase of this line, or all."""
+        query, current = self.view.window.query, self.view.current
+        if query.between is not None:
+            self._set_query(query.narrowed(between=None))
+        elif current is not None:
+            self._start(self._show_phase(current))
+
+    async def _show_phase(self, current: Item) -> None:
+        """From the line that began the phase of this one to the one that begins the next."""
+        found: list[int] = []
+
+        def note(item: Item) -> bool:
+            found.append(item.offset)
+            return item.line is None
+
+        self.note = "looking for the phase"
+        await self.store.scan(self._phases, current.end, back=True, on_item=note)
+        begin = found[-1] if found else self.store.text.start
+        found.clear()
+        await self.store.scan(self._phases, current.end, back=False, on_item=note)
+        self.note = ""
+        self._set_query(
+            self.view.window.query.narrowed(between=(begin, found[-1] if found else None))
+        )
 
     def action_next_phase(self) -> None:
         """From here."""

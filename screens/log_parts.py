@@ -89,6 +89,8 @@ class LogStatus(RowsView):
             parts.append(f"level {query.level.value}+")
         if query.rank is not None:
             parts.append(f"rank {query.rank}")
+        if query.between is not None:
+            parts.append("this phase")
         if query.pattern is not None:
             parts.append(("without " if query.without else "only ") + query.pattern.text)
         if parts:

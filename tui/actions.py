@@ -160,6 +160,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("log.first-error", "e", "first_error", "first error", "The first error of the log.", 15),
     Action("log.next-error", "E", "next_error", "next error", "The next error further down.", 16),
     Action("log.ready", "r", "ready_line", "ready", "The newest line that says ready.", 17),
+    Action("log.phase", "P", "phase", "phase", "Show the phase of this line alone, then all."),
     Action("log.next-phase", "right_curly_bracket", "next_phase", "next phase", "The next line that begins a phase of a start, further down."),
     Action("log.previous-phase", "left_curly_bracket", "previous_phase", "previous phase", "The one before, further up."),
     Action("log.time", "at", "time", "time", "The first line at a time: 09:26, or 10m before the end.", 18, typing_follows=True),

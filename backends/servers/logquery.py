@@ -134,6 +134,7 @@ class Query:
         pattern: Must fit the line.
         without: The pattern must not fit.
         test: Must say yes of the line.
+        between: Must begin there or behind, and before the second; None: to the end.
     """
 
     level: Level | None = None
@@ -141,13 +142,23 @@ class Query:
     pattern: Pattern | None = None
     without: bool = False
     test: Callable[[LogLine], bool] | None = None
+    between: tuple[int, int | None] | None = None
 
     def __bool__(self) -> bool:
-        parts = (self.level, self.rank, self.pattern, self.test)
+        parts = (self.level, self.rank, self.pattern, self.test, self.between)
         return any(part is not None for part in parts)
+
+    def covers(self, offset: int) -> bool:
+        """Whether a line that begins there lies in the stretch that is wanted."""
+        if self.between is None:
+            return True
+        begin, end = self.between
+        return begin <= offset and (end is None or offset < end)
 
     def wants(self, line: LogLine) -> bool:
         """Whether a line is wanted."""
+        if not self.covers(line.offset):
+            return False
         if self.rank is not None and line.rank != self.rank:
             return False
         if self.level is not None:
@@ -160,6 +171,8 @@ class Query:
 
     def wants_raw(self, raw: bytes, offset: int) -> bool:
         """Whether the line of these bytes is wanted; reads no more of it than it must."""
+        if not self.covers(offset):
+            return False
         pattern = self.pattern
         if pattern is not None and not self.without and not pattern.may_fit(raw):
             return False

@@ -40,12 +40,15 @@ class LogWindow:
     @property
     def at_start(self) -> bool:
         """Whether nothing is left before it."""
-        return self.low <= self._text.start
+        between = self.query.between
+        return self.low <= (self._text.start if between is None else between[0])
 
     @property
     def at_end(self) -> bool:
         """Whether nothing is left behind it."""
-        return self.high >= self._text.end
+        between = self.query.between
+        end = None if between is None else between[1]
+        return self.high >= (self._text.end if end is None else end)
 
     def _drop_unfinished(self) -> None:
         """A line that had no line feed when it was looked at is looked at again, if it grew."""

@@ -160,6 +160,20 @@ async def test_phases_of_a_start(host: RealHost, tmp_path: Path) -> None:
         await log.until(lambda: "Load weight begin" in here())
         await log.press("left_curly_bracket")
         await log.sees("no phase above")
+        await log.press("P")  # from loading to the line before the capture, and no further
+        await log.sees("only: this phase")
+        await log.press("G")
+        await log.sees("step 899 done")
+        assert "Capture cuda" not in log.text
+        await log.press("g")
+        await log.until(lambda: "Load weight begin" in here())
+        view = log.screen.view
+        assert view.window.at_start
+        first = view.window.items[0].line
+        assert first is not None
+        assert "Load weight begin" in first.text
+        await log.press("P")
+        await log.until(lambda: view.window.query.between is None)
         await log.press("right_curly_bracket")
         await log.until(lambda: "Capture cuda graph begin" in here())
 

@@ -23,6 +23,7 @@ from tests.servers_live.rooms import DEADLINE_S, QUICK, desk_of, profile_of, qui
 from tests.sshd import free_port
 
 pytestmark = pytest.mark.real
+NAME = f"quick-{os.getpid()}"
 
 
 @pytest.fixture(autouse=True)
@@ -70,63 +71,63 @@ def seen(roster: Roster, key: str) -> ServerView:
 
 
 async def test_a_start_is_seen_through_written_down_and_stopped(tmp_path: Path) -> None:
-    profile = quick_profile("quick", "--delay", "0.5")
+    profile = quick_profile(NAME, "--delay", "0.5")
     told = Told()
     starts = StartHistory(Database(tmp_path / "history.db", [SERVER_TABLES]))
     with contextlib.closing(starts):
         async with desk_of(profile, starts=starts) as desk, roster_of(desk, starts, told) as roster:
-            assert seen(roster, "quick").word == "stopped"
-            assert seen(roster, "quick").can_start
-            assert not await roster.check("quick")
+            assert seen(roster, NAME).word == "stopped"
+            assert seen(roster, NAME).can_start
+            assert not await roster.check(NAME)
             before = roster.version
-            await roster.start("quick")
+            await roster.start(NAME)
             assert roster.version > before
-            assert not seen(roster, "quick").can_start
-            await until(lambda: seen(roster, "quick").answers)
-            view = seen(roster, "quick")
+            assert not seen(roster, NAME).can_start
+            await until(lambda: seen(roster, NAME).answers)
+            view = seen(roster, NAME)
             assert view.can_stop
             assert view.members
             assert view.up_s is not None
             await until(lambda: told.ready)
-            await until(lambda: seen(roster, "quick").earlier)
-            assert seen(roster, "quick").earlier[0].outcome == "ready"
-            result = await roster.stop("quick")
+            await until(lambda: seen(roster, NAME).earlier)
+            assert seen(roster, NAME).earlier[0].outcome == "ready"
+            result = await roster.stop(NAME)
             assert result.complete
-            await until(lambda: seen(roster, "quick").word == "stopped")
-            assert seen(roster, "quick").can_start
+            await until(lambda: seen(roster, NAME).word == "stopped")
+            assert seen(roster, NAME).can_start
         assert told.failed == []
 
 
 async def test_a_kill_from_outside_is_a_crash_that_is_told_once() -> None:
-    profile = quick_profile("quick")
+    profile = quick_profile(NAME)
     told = Told()
     async with desk_of(profile) as desk, roster_of(desk, told=told) as roster:
-        run = await roster.start("quick")
-        await until(lambda: seen(roster, "quick").answers)
+        run = await roster.start(NAME)
+        await until(lambda: seen(roster, NAME).answers)
         assert run.pid is not None
         os.kill(run.pid, signal.SIGKILL)
         await until(lambda: told.failed)
-        view = seen(roster, "quick")
+        view = seen(roster, NAME)
         assert view.word == "crashed"
         assert view.failed
         assert view.can_start
-        again = await roster.start("quick")
-        await until(lambda: seen(roster, "quick").answers)
-        assert seen(roster, "quick").run == again
-        await roster.stop("quick")
-        assert told.failed == ["quick"]
+        again = await roster.start(NAME)
+        await until(lambda: seen(roster, NAME).answers)
+        assert seen(roster, NAME).run == again
+        await roster.stop(NAME)
+        assert told.failed == [NAME]
 
 
 async def test_what_ran_before_is_found_again_and_nobody_ends_it() -> None:
-    profile = quick_profile("quick")
+    profile = quick_profile(NAME)
     async with desk_of(profile) as desk:
         async with roster_of(desk) as roster:
-            run = await roster.start("quick")
-            await until(lambda: seen(roster, "quick").answers)
+            run = await roster.start(NAME)
+            await until(lambda: seen(roster, NAME).answers)
         async with roster_of(desk) as roster:
-            await until(lambda: seen(roster, "quick").answers)
-            assert getattr(seen(roster, "quick").run, "run_id", "") == run.run_id
-            await roster.stop("quick")
+            await until(lambda: seen(roster, NAME).answers)
+            assert getattr(seen(roster, NAME).run, "run_id", "") == run.run_id
+            await roster.stop(NAME)
 
 
 async def test_a_stranger_is_found_and_stopped_but_not_started(tmp_path: Path) -> None:
@@ -157,31 +158,31 @@ async def test_a_stranger_is_found_and_stopped_but_not_started(tmp_path: Path) -
 
 
 async def test_a_stop_is_no_crash_for_whoever_looks_later_or_from_elsewhere() -> None:
-    profile = quick_profile("quick", "--deaf", stop_grace_s=0.3)
+    profile = quick_profile(NAME, "--deaf", stop_grace_s=0.3)
     told = Told()
     async with desk_of(profile) as desk:
         async with roster_of(desk) as roster, roster_of(desk, told=told) as other:
-            await roster.start("quick")
-            await until(lambda: seen(other, "quick").answers)
-            await roster.stop("quick")
-            await until(lambda: seen(other, "quick").found and not seen(other, "quick").lives)
-            assert seen(other, "quick").word == "stopped"
+            await roster.start(NAME)
+            await until(lambda: seen(other, NAME).answers)
+            await roster.stop(NAME)
+            await until(lambda: seen(other, NAME).found and not seen(other, NAME).lives)
+            assert seen(other, NAME).word == "stopped"
             assert told.failed == []
         async with roster_of(desk) as roster:
-            await until(lambda: seen(roster, "quick").found)
-            view = seen(roster, "quick")
+            await until(lambda: seen(roster, NAME).found)
+            view = seen(roster, NAME)
             assert (view.word, view.failed) == ("stopped", False)
 
 
 async def test_one_thing_at_a_time() -> None:
-    profile = quick_profile("quick", "--deaf", stop_grace_s=1.0)
+    profile = quick_profile(NAME, "--deaf", stop_grace_s=1.0)
     async with desk_of(profile) as desk, roster_of(desk) as roster:
-        await roster.start("quick")
-        await until(lambda: seen(roster, "quick").answers)
-        stopping = asyncio.create_task(roster.stop("quick"))
-        await until(lambda: seen(roster, "quick").word == "stopping")
+        await roster.start(NAME)
+        await until(lambda: seen(roster, NAME).answers)
+        stopping = asyncio.create_task(roster.stop(NAME))
+        await until(lambda: seen(roster, NAME).word == "stopping")
         with pytest.raises(UsageError, match="stopping already"):
-            await roster.stop("quick")
+            await roster.stop(NAME)
         await stopping
         with pytest.raises(UsageError, match="no server 'other'"):
             await roster.start("other")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from backends.agent.remote import facts
+from tests.sshd import free_port
 from tests.tuning_live.tree import make_host
 from tui.cli.main import main
 
@@ -22,7 +23,7 @@ def test_every_host_has_a_line_and_one_that_is_lost_its_reason(
     config = tmp_path / "config.toml"
     config.write_text(
         "".join(f'[[hosts]]\nname = "{n}"\ntarget = "local"\n' for n in ("gpu01", "gpu02"))
-        + '[[hosts]]\nname = "gone"\ntarget = "local"\npython = "/nonexistent/python3"\n'
+        + f'[[hosts]]\nname = "gone"\ntarget = "nobody@127.0.0.1:{free_port()}"\n'
     )
     common = ["tuning", "audit", "--root", str(tree.folder), "--config", str(config)]
     status = main([*common, "--json"])
@@ -33,7 +34,7 @@ def test_every_host_has_a_line_and_one_that_is_lost_its_reason(
     assert rows[0]["counts"] == rows[1]["counts"]
     assert rows[0]["counts"]["WARN"] > 0
     assert {f["check"] for f in rows[0]["findings"]} >= {"numa.balancing", "cpu.governor"}
-    assert "python3" in rows[2]["error"]
+    assert "refuses connections" in rows[2]["error"]
     assert "1 of 3 hosts could not be read" in err
     assert status == 30
     status = main([*common, "gpu02"])

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from backends.agent import agentless
 from backends.agent.client import NotificationHandler
 from backends.clock import SYSTEM_CLOCK, Clock
 from backends.errors import AgentError, LinkError, RequestTimeout
@@ -72,23 +73,7 @@ class BareClient:
             raise AgentError("the host has no Linux tools either", str(error)) from error
         except TimeoutError:
             raise AgentError(f"cat did not answer within {timeout_s:g} s") from None
-        self._on_notification(
-            "hello",
-            {
-                "python": "",
-                "pid": 0,
-                "user": "",
-                "hostname": clean(hostname, 253),
-                "boot_id": boot_id,
-                "has_psutil": False,
-                "nvml_version": None,
-                "methods": ["ping", "refresh", "set_interval"],
-                "columns": {
-                    lane.value: {"g": [], "h": []} for lane in (Lane.FAST, Lane.SLOW, Lane.PCIE)
-                },
-                "interval_s": self._interval_s,
-            },
-        )
+        self._on_notification("hello", agentless.hello(hostname, boot_id, self._interval_s, {}))
         self._on_notification("note", {"text": NOTE})
         self._on_notification(
             "driver",
@@ -123,15 +108,10 @@ class BareClient:
             self._wake.set()
             return {}
         if method == "set_interval":
-            seconds = (params or {}).get("seconds")
-            if not isinstance(seconds, int | float):
-                raise AgentError("set_interval needs `seconds`")
-            self._interval_s = min(60.0, max(0.25, float(seconds)))
+            self._interval_s = agentless.interval_of(params)
             self._wake.set()
             return {"seconds": self._interval_s}
-        raise AgentError(
-            f"{method} can't be done on this host", hint="it needs python3 (3.8 or newer) there"
-        )
+        raise agentless.refusal(method)
 
     async def closed(self) -> str:
         """Wait until it has ended for good and say why, in words."""

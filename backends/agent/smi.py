@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from backends.agent import agentless
 from backends.agent.client import NotificationHandler
 from backends.agent.smi_fields import (
     KEYS,
@@ -152,24 +153,7 @@ class SmiClient:
                 f"nvidia-smi did not answer within {timeout_s:g} s",
                 hint="the driver may hang: look at the kernel log of the host",
             ) from None
-        columns = {
-            lane.value: {"g": KEYS[lane], "h": []} for lane in (Lane.FAST, Lane.SLOW, Lane.PCIE)
-        }
-        self._tell(
-            "hello",
-            {
-                "python": "",
-                "pid": 0,
-                "user": "",
-                "hostname": clean(hostname.strip(), 253),
-                "boot_id": clean(boot_id.strip(), 64),
-                "has_psutil": False,
-                "nvml_version": None,
-                "methods": ["ping", "refresh", "set_interval"],
-                "columns": columns,
-                "interval_s": self._interval_s,
-            },
-        )
+        self._tell("hello", agentless.hello(hostname, boot_id, self._interval_s, KEYS))
         self._tell("note", {"text": NOTE})
         self._task = asyncio.create_task(self._stream(), name="smi-stream")
 
@@ -189,17 +173,12 @@ class SmiClient:
             self._slow_in = 0
             return {}
         if method == "set_interval":
-            seconds = (params or {}).get("seconds")
-            if not isinstance(seconds, int | float):
-                raise AgentError("set_interval needs `seconds`")
-            self._interval_s = min(60.0, max(0.25, float(seconds)))
+            self._interval_s = agentless.interval_of(params)
             self._restart = True
             if self._channel is not None:
                 await self._channel.close()
             return {"seconds": self._interval_s}
-        raise AgentError(
-            f"{method} can't be done on this host", hint="it needs python3 (3.8 or newer) there"
-        )
+        raise agentless.refusal(method)
 
     async def closed(self) -> str:
         """Wait until it has ended for good and say why, in words."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from ipaddress import ip_address
@@ -17,13 +17,14 @@ from typing import Final, Protocol, runtime_checkable
 
 from backends.bench.endpoint import Endpoint, Fetch, direct
 from backends.bench.gpuwindow import GpuSampler
-from backends.bench.onhost import ASKED_BY, Asker, HostGenerator, through
+from backends.bench.onhost import ASKED_BY, HostGenerator, through
 from backends.bench.preflight import Room, local_room
 from backends.bench.process import Generator, LocalGenerator
 from backends.bench.results import Environment, Finding, Severity
 from backends.errors import RoomError, UsageError
 from backends.link.base import Channel, Forward
 from backends.model import HostSnapshot
+from backends.servers.host import Host
 
 NO_LIMIT: Final = 1 << 30
 """Descriptors of a host are not known here; the generator looks for itself."""
@@ -39,35 +40,12 @@ class Origin(StrEnum):
 
 
 @runtime_checkable
-class HostSession(Asker, Protocol):
-    """What is needed of a host of the room."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the room."""
-        ...
-
-    @property
-    def snapshot(self) -> HostSnapshot:
-        """All that is known of it now."""
-        ...
+class HostSession(Host, Protocol):
+    """What is needed of a host of the room, beyond being asked."""
 
     @property
     def peer(self) -> str | None:
         """Its address, where it is reached directly."""
-        ...
-
-    def stream(
-        self,
-        method: str,
-        params: Mapping[str, object] | None = None,
-        *,
-        asked_by: str,
-        what: str,
-        changes_host: bool = False,
-        timeout_s: float = 10.0,
-    ) -> AsyncGenerator[object]:
-        """Ask the agent for something that comes in pieces."""
         ...
 
     async def open(self, argv: Sequence[str], *, asked_by: str, what: str) -> Channel:

@@ -355,6 +355,8 @@ class HostSnapshot:
             before the first.
         sampled_at: The same moment in UTC.
         interval_s: Between fast samples.
+        processes_listed: Whether the host has said what runs on its GPUs: before that, and where
+            it can't say, `processes` is empty without meaning that nothing runs.
         notes: Standing remarks about what can't be read and why (no python3, containers that hide
             processes, ...).
     """
@@ -367,6 +369,7 @@ class HostSnapshot:
     driver: DriverStatus | None = None
     gpus: tuple[GpuStatus, ...] = ()
     processes: tuple[GpuProcess, ...] = ()
+    processes_listed: bool = False
     readings: HostReadings = HostReadings()
     absent: Mapping[str, str] = field(default_factory=dict)
     sampled_s: float | None = None

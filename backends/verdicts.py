@@ -71,10 +71,9 @@ def judge(snapshot: HostSnapshot, now_s: float, limits: Thresholds = LIMITS) -> 
     driver = snapshot.driver
     if driver is None or driver.state in (DriverState.OK, DriverState.STUCK):
         owned = {uuid for process in snapshot.processes for uuid in process.memory_bytes}
-        sees_processes = snapshot.link.via != "nvidia-smi" or bool(owned)
         for gpu in snapshot.gpus:
             found += _of_gpu(gpu, limits)
-            if sees_processes and gpu.state is GpuState.OK and gpu.uuid not in owned:
+            if snapshot.processes_listed and gpu.state is GpuState.OK and gpu.uuid not in owned:
                 found += _ghost(gpu, limits)
         found += stragglers(snapshot, limits)
         found += _xids(snapshot, limits)

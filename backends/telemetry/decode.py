@@ -64,6 +64,7 @@ class Telemetry:
         self._agent: AgentInfo | None = None
         self._driver: DriverStatus | None = None
         self._processes: tuple[GpuProcess, ...] = ()
+        self._processes_listed = False
         self._host_values: dict[str, Value] = {}
         self._host_absent: dict[str, str] = {}
         self._host_refused: dict[str, str] = {}
@@ -124,6 +125,7 @@ class Telemetry:
             driver=self._driver,
             gpus=tuple(gpu.status(self._here_s) for gpu in self._in_order()),
             processes=self._processes,
+            processes_listed=self._processes_listed,
             readings=HostReadings(**host_values),  # type: ignore[arg-type]
             absent=absent_reasons(
                 HOST_CELLS,
@@ -328,6 +330,7 @@ class Telemetry:
                 )
             )
         self._processes = tuple(processes)
+        self._processes_listed = True
         return True
 
     def _kernel(self, params: object) -> bool:

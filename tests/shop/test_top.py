@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
 from backends.model import GpuReadings
+from tests.ui import fakes
 from tui.cli import main
-from tui.cli.top import EXIT_NO_GPUS
+from tui.cli.top import EXIT_NO_GPUS, is_whole
 
 
 def test_once_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,3 +69,11 @@ def test_a_host_without_a_driver(capsys: pytest.CaptureFixture[str]) -> None:
     if expected:
         assert found["gpus"] == []
         assert found["driver"]["state"] == "missing"
+
+
+def test_a_sample_is_whole_only_with_what_runs_on_the_gpus() -> None:
+    whole = fakes.snapshot("gpu01", [fakes.gpu(0)])
+    assert is_whole(whole)
+    assert not is_whole(replace(whole, processes_listed=False))
+    by_smi = fakes.link(via="nvidia-smi")
+    assert is_whole(replace(whole, processes_listed=False, link=by_smi)), "there it never comes"

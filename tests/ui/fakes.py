@@ -166,6 +166,7 @@ def snapshot(
         driver=DriverStatus(DriverState.OK, "580.95.05", "13.0", since_s=9_000.0),
         gpus=tuple(gpus),
         processes=processes(len(gpus)),
+        processes_listed=True,
         readings=HostReadings(
             cpu_pct=23.0, memory_used_bytes=212 * GIB, load_1m=14.2, load_5m=13.9, load_15m=12.8,
             memory_total_bytes=1008 * GIB, swap_used_bytes=0, swap_total_bytes=8 * GIB,

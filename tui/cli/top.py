@@ -120,13 +120,21 @@ async def _wait(
 
 
 def is_whole(snapshot: HostSnapshot) -> bool:
-    """Whether every lane has been read once, or the driver has said that there is nothing."""
+    """Whether everything has been read once, or the driver has said that there is nothing.
+
+    What runs on the GPUs comes in a message of its own, but never where nvidia-smi answers in the
+    agent's place.
+    """
     if snapshot.driver is not None and snapshot.driver.state in NO_DRIVER:
         return snapshot.readings.memory_total_bytes is not None
+    says_processes = snapshot.link.via == "agent" and any(
+        gpu.state is GpuState.OK for gpu in snapshot.gpus
+    )
     return (
         snapshot.driver is not None
         and snapshot.sampled_s is not None
         and snapshot.readings.memory_total_bytes is not None
+        and (snapshot.processes_listed or not says_processes)
         and all(gpu.read_s.keys() >= LANES or gpu.state != GpuState.OK for gpu in snapshot.gpus)
     )
 

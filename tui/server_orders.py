@@ -6,23 +6,22 @@ Runs in workers of the controller, which shows every failure. What is started ou
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual.app import App
 
 from backends.errors import ReadOnlyError, RoomError, UsageError
+from backends.servers.planned import end_lines, start_lines
 from tui.intents import ImportServer, RestartServer, ServerIntent, StartServer, StopServer
 from tui.shell import Shell
 
 if TYPE_CHECKING:
-    from backends.servers.launchers.base import StartFinding, StartPlan
+    from backends.servers.launchers.base import StartFinding
     from backends.servers.profiles import Profile
     from backends.servers.roster import Roster
     from backends.servers.view import ServerView
 
-MOST_CHARS = 1200
 ALIKE = 2
 """So many findings of a kind (a GPU each, say) are shown."""
 
@@ -221,41 +220,9 @@ async def planned_lines(roster: Roster, key: str, profile: Profile) -> list[str]
     return start_lines(plan, profile.cwd)
 
 
-def start_lines(plan: StartPlan, cwd: str | None = None) -> list[str]:
-    """Exactly what will run, and how; secrets masked."""
-    from backends.agent.remote import mask
-
-    lines = [f"{name}={value}" for name, value in mask.environment(dict(plan.env)).items()]
-    if cwd:
-        lines.append(f"in {cwd}")
-    lines += [shlex.join(mask.argv(list(argv))) for argv in plan.commands]
-    return [_escaped(line) for line in (*lines, plan.words)]
-
-
-def _escaped(line: str) -> str:
-    """With line feeds and whatever a terminal would obey as escapes, so that nothing is left out.
-
-    What Python calls printable is left as it is.
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-
-
 async def ended_lines(roster: Roster, view: ServerView) -> list[str]:
     """What a stop of it would do, and to whom."""
     if view.run is None:
         return []
     commands = await roster.desk.stop_commands(view.run)
-    return stop_lines(view, commands, roster.desk.grace_s(view.run))
-
-
-def stop_lines(view: ServerView, commands: Sequence[Sequence[str]], grace_s: float) -> list[str]:
-    """What a stop does, and to whom."""
-    pid = view.run.pid if view.run is not None else None
-    lines = [shlex.join(argv) for argv in commands]
-    lines = lines or [f"SIGTERM to pid {pid}, {grace_s:g} s to end by itself"]
-    lines.append(
-        f"which gives it {grace_s:g} s; what is left of it then is ended by SIGKILL:"
-        if commands
-        else "then SIGTERM and SIGKILL to all of it that is left:"
-    )
-    return [*lines, *(f"  pid {m.pid} {m.command}"[:MOST_CHARS] for m in view.members)]
+    return end_lines(view.run, view.members, commands, roster.desk.grace_s(view.run))

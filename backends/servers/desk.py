@@ -23,7 +23,7 @@ from backends.servers.catalogue import Catalogue
 from backends.servers.configuration import read_http
 from backends.servers.engines import ENGINES, Engine, EngineId, Phase
 from backends.servers.giveback import memory_used, still_held
-from backends.servers.host import Host, PortHolder, ask_http, convert
+from backends.servers.host import Host, MemberFacts, PortHolder, ask_http, convert
 from backends.servers.launchers.base import (
     Launcher,
     Run,
@@ -311,7 +311,7 @@ class ServerDesk:
         if grace_s is None:
             grace_s = self.grace_s(run)
         launcher = self.launcher_of(run)
-        pids = {member.pid for member in (await launcher.look(run, deep=True)).members}
+        pids = {member.pid for member in await self.members(run)}
         during = memory_used(self._host.snapshot)
         async with self._alone(launcher, run.profile, "stopping"):
             result = await launcher.stop(run, grace_s, operator(), origin(), on_step)
@@ -330,15 +330,14 @@ class ServerDesk:
         """The commands that `stop` runs; none where signals are sent."""
         return await self.launcher_of(run).stop_commands(run, self.grace_s(run))
 
-    async def stop_newest(
-        self, profile: Profile, on_step: Callable[[StopStep], None] = lambda step: None
-    ) -> StopResult | None:
-        """Stop the newest run of a profile; None where there never was one."""
-        launcher = self._launcher_for(profile)
-        for run in await launcher.runs():
-            if run.profile == profile.name:
-                return await self.stop(run, on_step)
-        return None
+    async def newest(self, profile: Profile) -> Run | None:
+        """The newest run of a profile; None where there never was one."""
+        runs = await self._launcher_for(profile).runs()
+        return next((run for run in runs if run.profile == profile.name), None)
+
+    async def members(self, run: Run) -> tuple[MemberFacts, ...]:
+        """Its processes now, those that hide among them."""
+        return (await self.launcher_of(run).look(run, deep=True)).members
 
     def _launcher_for(self, profile: Profile) -> Launcher:
         if profile.launcher == "tmux":

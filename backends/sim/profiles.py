@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from functools import lru_cache
+from functools import cache
 from typing import Final
 
 SERVER: Final = "glm-5"
@@ -12,18 +12,37 @@ SERVER: Final = "glm-5"
 MODEL: Final = "zai-org/GLM-5-NVFP4"
 
 
-@lru_cache(maxsize=64)
+WANTED_PORT: Final = 30000
+
+
+@cache
 def port_of(host: str) -> int:
-    """The port that the server of a demo host has, the same for both ends of this process."""
-    return free_port(30000)
+    """The port of the server of a demo host, the same for both ends of this process.
+
+    It stays reserved while this process lives: demos that begin in the same moment get different
+    ones.
+    """
+    for port in (WANTED_PORT, 0):
+        with contextlib.suppress(OSError):
+            return reserve(port)
+    return WANTED_PORT
 
 
-def free_port(wanted: int) -> int:
-    """The port wanted, or another where it is taken on this machine."""
-    for port in (wanted, 0):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)) as server:
-            return int(server.getsockname()[1])
-    return wanted
+def reserve(wanted: int) -> int:
+    """Hold a port of the loopback until this process ends, without listening on it; gives it.
+
+    A server that sets SO_REUSEADDR, as servers do, can listen on it meanwhile; another `reserve`
+    fails. Linux compares the option of both sockets at the time of the later `bind`.
+
+    Raises:
+        OSError: It is in use.
+    """
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", wanted))
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        port = int(holder.getsockname()[1])
+        holder.detach()  # nobody closes it
+    return port
 
 
 def demo_tables(host: str, port: int) -> list[dict[str, object]]:

@@ -33,7 +33,7 @@ from backends.sim.engine import STATE_FILE
 from backends.sim.machine import DemoServers, environment
 from backends.sim.nvml import SETUPS
 from backends.sim.proc_tree import KERNEL_LOG, ProcTree
-from backends.sim.profiles import free_port
+from backends.sim.profiles import port_of
 from backends.sim.scenarios import nvml_source
 
 PROC: Final = "proc"
@@ -260,7 +260,7 @@ def main() -> int:
     """`python -m backends.sim.server SCENARIO`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the room
     scenario = sys.argv[1] if len(sys.argv) > 1 else "healthy"
-    asyncio.run(run(scenario, int(sys.argv[2]) if len(sys.argv) > 2 else free_port(30000)))
+    asyncio.run(run(scenario, int(sys.argv[2]) if len(sys.argv) > 2 else port_of("demo")))
     return 0
 
 

@@ -97,6 +97,30 @@ def test_a_server_that_ends_at_once_is_crashed_with_its_words(shell: Shell) -> N
     assert answer["state"]["state"] == "crashed"
 
 
+def test_what_will_run_is_said_before_it_runs(shell: Shell) -> None:
+    port = free_port()
+    command = [*serving(port), "--api-key", "open sesame", "two words"]
+    shell.configure(command=command, port=port, env={"HF_TOKEN": "sesame", "MODE": "a"})
+    status, answer, said = shell.run("start", "small")
+    assert status == 0, said
+    shown = [*serving(port), "--api-key", "***", "two words"]
+    assert answer["plan"]["commands"] == [shown]
+    assert answer["plan"]["env"] == {"PYTHONUNBUFFERED": "1", "HF_TOKEN": "***", "MODE": "a"}
+    assert said.index("what runs:") < said.index("small is started")
+    assert "--api-key '***' 'two words'\n" in said
+    assert "sesame" not in said
+
+    status, again, said = shell.run("restart", "small")
+    assert status == 0, said
+    order = ["what ends:", f"SIGTERM to pid {answer['started']['pid']}, 3 s", "what runs:"]
+    assert [said.index(words) for words in order] == sorted(said.index(words) for words in order)
+    assert again["plan"] == answer["plan"]
+    status, _, said = shell.run("stop", "small", "--grace", "7")
+    assert status == 0, said
+    assert f"SIGTERM to pid {again['started']['pid']}, 7 s" in said
+    assert "sesame" not in said
+
+
 def test_one_that_never_answers_is_late(shell: Shell) -> None:
     port = free_port()
     shell.configure(

@@ -9,6 +9,7 @@ from backends.errors import LinkError
 from backends.model import Severity
 from backends.servers.host import MemberFacts
 from backends.servers.launchers.base import StartPlan, StopResult
+from backends.servers.planned import start_lines
 from screens.bench import BenchScreen
 from screens.confirm import ConfirmScreen
 from screens.server import ServerScreen
@@ -24,7 +25,6 @@ from tests.servers_room.still import (
 )
 from tests.ui.fakes import drawn, make_hub, ready, screen_text
 from tui.app import RoomApp
-from tui.server_orders import start_lines
 
 SMALL, LARGE = (80, 24), (200, 60)
 

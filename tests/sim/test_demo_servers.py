@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.server
+import os
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
+from backends.agent.remote import ports
 from backends.config import Config, HostConfig
 from backends.hub import RoomHub
 from backends.servers.board import ServerBoard
@@ -141,6 +145,34 @@ async def test_nothing_of_the_demo_is_left(tmp_path: Path) -> None:
     async with asyncio.timeout(WAIT_S):
         while answers():  # noqa: ASYNC110 - a killed process takes a moment
             await asyncio.sleep(0.05)
+
+
+RESERVE = """
+import sys
+from backends.sim.profiles import port_of
+print(port_of("demo"), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_demos_that_begin_in_the_same_moment_have_ports_of_their_own() -> None:
+    demos = [
+        subprocess.Popen(
+            [sys.executable, "-c", RESERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[2], text=True,
+        )
+        for _ in range(4)
+    ]  # fmt: skip
+    try:
+        reserved = [int(each.stdout.readline()) for each in demos if each.stdout is not None]
+        assert len(set(reserved)) == len(demos)
+        for port in reserved:
+            assert ports.owner(port)["free"], "the check before a start must not find it taken"
+            with http.server.HTTPServer(("127.0.0.1", port), http.server.BaseHTTPRequestHandler):
+                assert ports.owner(port)["owners"][0]["pid"] == os.getpid()
+    finally:
+        for each in demos:
+            each.communicate()
 
 
 async def test_the_demos_servers_are_none_of_this_machines(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from backends.errors import ReadOnlyError, UsageError
 from backends.hub import RoomHub
 from backends.servers.catalogue import load_catalogue
 from backends.servers.desk import ServerDesk
-from backends.servers.launchers.base import StartFinding, StopResult, StopStep
+from backends.servers.launchers.base import Run, StartFinding, StopResult, StopStep
 from backends.servers.lifecycle import ANSWERING, OVER, Assessment
+from backends.servers.planned import end_lines
 from backends.servers.precheck import GONE_AFTER_STOP
 from backends.servers.profiles import Profile, resolve_profiles
 from backends.servers.report import cause_lines, finding_data, progress_words, stop_lines
@@ -199,6 +200,22 @@ async def _last_words(watch: ServerWatch) -> Assessment:
     with contextlib.suppress(TimeoutError):
         await watch.until(lambda found: found.cause is not None, 1.5)
     return watch.assessment
+
+
+def say_plan(title: str, lines: Sequence[str]) -> None:
+    """Exactly what will be done, on stderr."""
+    say("\n".join([title, *(f"  {line}" for line in lines)]))
+
+
+async def say_what_ends(place: Place, run: Run, grace_s: float | None = None) -> None:
+    """What a stop of a run will do, and to whom, on stderr."""
+    desk = place.desk
+    members = await desk.members(run)
+    if members:
+        commands = await desk.stop_commands(run)
+        if grace_s is None:
+            grace_s = desk.grace_s(run)
+        say_plan("what ends:", end_lines(run, members, commands, grace_s))
 
 
 def say_step(step: StopStep) -> None:

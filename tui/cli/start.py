@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from backends.servers.report import assessment_data, run_data
+from backends.servers.planned import start_data, start_lines
+from backends.servers.profiles import Profile
+from backends.servers.report import assessment_data, run_data, stop_data
 from tui.cli.server_place import (
     EXIT_BUSY,
     EXIT_REFUSED,
+    Place,
     add_place,
     add_yes,
     allow_changes,
@@ -19,6 +22,10 @@ from tui.cli.server_place import (
     now_s,
     print_json,
     say,
+    say_plan,
+    say_step,
+    say_stopped,
+    say_what_ends,
 )
 
 
@@ -51,50 +58,59 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _start(arguments: argparse.Namespace, *, restart: bool = False) -> int:
+    answer: dict[str, object] = {"stopped": None, "findings": [], "plan": None, "started": None}
     async with at_profile(arguments, must=True) as place:
-        profile = place.profile
-        assert profile is not None
+        assert place.profile is not None
         allow_changes(arguments, place.session)
-        answer: dict[str, object] = {"stopped": None}
-        if restart:
-            from backends.servers.report import stop_data
-            from tui.cli.server_place import say_step, say_stopped
-
-            # A server that runs is not given up for one that can't be started.
-            found, go_on = await checked(place, profile, force=arguments.force, before_stop=True)
-            if not go_on:
-                answer.update(findings=findings_data(found), started=None)
-                if arguments.json:
-                    print_json(answer)
-                return EXIT_REFUSED
-            result = await place.desk.stop_newest(profile, say_step)
-            if result is not None:
-                answer["stopped"] = stop_data(result)
-                status = say_stopped(result)
-                if status:
-                    if arguments.json:
-                        print_json(answer)
-                    return status
-        found, go_on = await checked(place, profile, force=arguments.force)
-        answer["findings"] = findings_data(found)
-        answer["started"] = None
-        if not go_on:
-            if arguments.json:
-                print_json(answer)
-            runs = any(finding.id == "earlier-run" for finding in found)
-            return EXIT_BUSY if runs else EXIT_REFUSED
-        begun = await place.desk.start(profile)
-        log = begun.log.path or " ".join(begun.log.argv) if begun.log is not None else "none"
-        say(f"{profile.name} is started on {place.session.name}: pid {begun.pid}, log {log}")
-        answer["started"] = run_data(begun)
-        status = 0
-        if arguments.wait:
-            timeout_s = arguments.timeout or profile.start_timeout_s
-            async with await place.desk.watch(begun, profile) as watch:
-                status, state = await follow_start(place, watch, timeout_s)
-                answer["state"] = assessment_data(state, now_s())
+        status = await _stopped(arguments, place, place.profile, answer) if restart else 0
+        status = status or await _started(arguments, place, place.profile, answer)
         if arguments.json:
             print_json(answer)
+        return status
+
+
+async def _stopped(
+    arguments: argparse.Namespace, place: Place, profile: Profile, answer: dict[str, object]
+) -> int:
+    """Stop the newest run, where there is one; gives the exit status."""
+    # A server that runs is not given up for one that can't be started.
+    found, go_on = await checked(place, profile, force=arguments.force, before_stop=True)
+    answer["findings"] = findings_data(found)
+    if not go_on:
+        return EXIT_REFUSED
+    plan = await place.desk.plan(profile)
+    answer["plan"] = start_data(plan, profile)
+    run = await place.desk.newest(profile)
+    if run is None:
+        return 0
+    await say_what_ends(place, run)
+    result = await place.desk.stop(run, say_step)
+    answer["stopped"] = stop_data(result)
+    return say_stopped(result)
+
+
+async def _started(
+    arguments: argparse.Namespace, place: Place, profile: Profile, answer: dict[str, object]
+) -> int:
+    """Check, say what runs, start; gives the exit status."""
+    found, go_on = await checked(place, profile, force=arguments.force)
+    answer["findings"] = findings_data(found)
+    if not go_on:
+        runs = any(finding.id == "earlier-run" for finding in found)
+        return EXIT_BUSY if runs else EXIT_REFUSED
+    plan = await place.desk.plan(profile)
+    answer["plan"] = start_data(plan, profile)
+    say_plan("what runs:", start_lines(plan, profile.cwd))
+    begun = await place.desk.start(profile)
+    log = begun.log.words if begun.log is not None else "none"
+    say(f"{profile.name} is started on {place.session.name}: pid {begun.pid}, log {log}")
+    answer["started"] = run_data(begun)
+    if not arguments.wait:
+        return 0
+    timeout_s = arguments.timeout or profile.start_timeout_s
+    async with await place.desk.watch(begun, profile) as watch:
+        status, state = await follow_start(place, watch, timeout_s)
+        answer["state"] = assessment_data(state, now_s())
         return status
 
 

@@ -15,6 +15,7 @@ from tui.cli.server_place import (
     say,
     say_step,
     say_stopped,
+    say_what_ends,
 )
 
 
@@ -44,6 +45,7 @@ async def _stop(arguments: argparse.Namespace) -> int:
     async with at_profile(arguments, must=False) as place:
         server = await place.desk.find(arguments.profile)
         allow_changes(arguments, place.session)
+        await say_what_ends(place, server, arguments.grace)
         result = await place.desk.stop(server, say_step, grace_s=arguments.grace)
         status = say_stopped(result)
         if not status:

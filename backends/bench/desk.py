@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -17,6 +17,7 @@ from backends.bench.compare import Comparison
 from backends.bench.compare_steps import StepWord, step_words
 from backends.bench.endpoint import Endpoint
 from backends.bench.host_look import look_at_host, still_served
+from backends.bench.live_words import LiveWords
 from backends.bench.place import HostSession, beside
 from backends.bench.plan import Plan
 from backends.bench.possible import Possible
@@ -31,8 +32,6 @@ from backends.storage.history import History
 from backends.storage.keep import keep_run
 
 STOP_S: Final = 6.0
-LOOK_S: Final = 0.1
-"""Between two looks for a step that has ended."""
 SAMPLES: Final = 4 * 3600
 """Progress is told four times a second; the curves keep an hour."""
 REQUESTS: Final = 4000
@@ -197,21 +196,24 @@ class BenchDesk:
         prepared.findings.extend(serves.findings)
         live.findings.extend(serves.findings)
         folder = paths.data_dir() / "runs"
+        words = LiveWords(self._reference, lambda _, found: self._words(live, found))
+
+        def heard(event: Event) -> None:
+            self._take(live, event)
+            if isinstance(event, StepEnded):
+                words.step_ended()
+
         run = Run(
             prepared, there.generator, there.fetch,
-            listener=lambda event: self._take(live, event), folder=folder,
+            listener=heard, folder=folder,
             environment=serves.environment, profile=profile, gpus=there.gpus,
         )  # fmt: skip
         self._runs[live.host] = run
         live.state = "running"
         live.run_id = run.run_id
         self.version += 1
-        words = asyncio.create_task(self._compare_steps(live, run), name=f"words {live.host}")
-        try:
+        async with words.following(run):
             result = await run.execute()
-        finally:
-            words.cancel()
-            await asyncio.gather(words, return_exceptions=True)
         result = await still_served(session, endpoint.port, result)
         live.error = result.error or ""
         compared = await asyncio.to_thread(self._keep, result)
@@ -221,21 +223,10 @@ class BenchDesk:
         self.version += 1
         await self._weigh(live, session, result, serves.model)
 
-    async def _compare_steps(self, live: Live, run: Run) -> None:
+    def _words(self, live: Live, words: Mapping[str, StepWord]) -> None:
         """A word a step as it ends, where a baseline is pinned."""
-        try:
-            reference = await asyncio.to_thread(self._reference, run.so_far())
-        except (RoomError, OSError):
-            return  # of a history that cannot be read the end of the run tells
-        told = 0
-        while reference is not None:
-            if len(live.steps) == told:
-                await asyncio.sleep(LOOK_S)
-                continue
-            told = len(live.steps)
-            compared = await asyncio.to_thread(reference.compare, run.so_far())
-            live.words = step_words(compared)
-            self.version += 1
+        live.words = dict(words)
+        self.version += 1
 
     def _reference(self, run: RunResult) -> Reference | None:
         with self._history() as history:

@@ -132,3 +132,69 @@ def test_interrupt_stops_and_keeps(scheduled: Scheduled, own_home: Path) -> None
     assert result.steps[0].failed == 0
     with History.at_home() as history:
         assert [run.run_id for run in history.runs()] == [result.run_id]
+
+
+MEASURED = (0, 6)
+"""A machine that others load may have kept the client from keeping up: it is said, no more."""
+STEPS = ["--concurrency", "1,2", "--requests", "8", "--input", "32", "--output", "40"]
+
+
+def stepped(scheduled: Scheduled, *more: str) -> int:
+    arguments = [*STEPS, "--no-warm-up", "--quiet", *more]
+    return main(["bench", "--url", scheduled.url("plain"), "--plan", "smoke", *arguments])
+
+
+def test_each_load_has_its_row_and_its_word_as_it_ends(
+    scheduled: Scheduled, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stepped(scheduled) in MEASURED
+    assert "against the baseline" not in capsys.readouterr().out
+    with History.at_home() as history:
+        base = history.load(history.resolve("last"))
+        history.pin(base.run_id)
+    assert stepped(scheduled) in MEASURED
+    told = [
+        line.split(",")[0].strip()
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith(("1 stream ", "2 streams ", "  against the baseline: "))
+    ]
+    rows = [line[:9].strip() for line in told]
+    assert rows == ["1 stream", "against t", "2 streams", "against t"]
+    # A run of some seconds is one of few blocks: what is said is a word, whichever.
+    words = {line.removeprefix("against the baseline: ") for line in told[1::2]}
+    assert words <= {"faster", "slower", "no difference shown", "not comparable"}
+
+
+def test_json_lines_come_as_steps_end(
+    scheduled: Scheduled, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stepped(scheduled) in MEASURED
+    with History.at_home() as history:
+        base = history.resolve("last")
+    capsys.readouterr()
+    assert stepped(scheduled, "--json-lines", "--baseline", base) in MEASURED
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    kinds = [next(iter(line)) for line in lines]
+    assert [kind for kind in kinds if kind != "finding"] == [
+        "step",
+        "word",
+        "step",
+        "word",
+        "result",
+    ]
+    by_kind = {kind: [line[kind] for line in lines if kind in line] for kind in set(kinds)}
+    assert [step["label"] for step in by_kind["step"]] == ["1 stream", "2 streams"]
+    assert [word["step"] for word in by_kind["word"]] == ["1 stream", "2 streams"]
+    (document,) = by_kind["result"]
+    result = from_json(json.dumps(document))
+    assert document["steps"] == by_kind["step"]
+    assert len(result.findings) == len(by_kind.get("finding", []))
+
+
+def test_a_baseline_that_is_none_is_said_before_the_load(
+    scheduled: Scheduled, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scheduled.log()
+    assert stepped(scheduled, "--baseline", "20990101") == 2
+    assert "20990101" in capsys.readouterr().err
+    assert not scheduled.log()

@@ -12,20 +12,24 @@ import msgspec
 
 from backends import paths
 from backends.bench import planfile
+from backends.bench.against import Reference, against_baseline, equal_runs, reference_for
 from backends.bench.harness.run import HarnessRun
 from backends.bench.host_look import look_at_host, still_served
+from backends.bench.live_words import LiveWords
 from backends.bench.plan import Closed, Open, Plan, Trace
 from backends.bench.preflight import refuses
 from backends.bench.provenance import Provenance
 from backends.bench.results import RunResult, RunStatus, Severity, to_json
+from backends.bench.run_events import Event, StepEnded
 from backends.bench.runner import Run, record_file
 from backends.bench.weigh_run import weighed
 from backends.errors import RoomError, UsageError
 from backends.storage.atomic import write_bytes
 from backends.storage.history import History
 from backends.storage.keep import keep_run
-from tui.cli import bench_table
-from tui.cli.bench_console import Console
+from tui.cli.bench_compare import step_lines
+from tui.cli.bench_console import Console, Form
+from tui.cli.bench_history import find_run
 from tui.cli.bench_place import Where, place, where
 from tui.cli.bench_possible import possible_table
 from tui.cli.bench_tool import add_tool_arguments, make_run, prepare
@@ -101,14 +105,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_tool_arguments(parser)
     out = parser.add_argument_group("results")
-    out.add_argument("--json", action="store_true", help="the result document on stdout")
+    form = out.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="the result document, when it is over")
+    form.add_argument(
+        "--json-lines",
+        action="store_true",
+        help="one JSON object a line as things come: finding, step, word; at last the result",
+    )
     out.add_argument("--quiet", action="store_true", help="no progress on stderr")
     out.add_argument(
         "--baseline",
         nargs="?",
         const="",
         metavar="RUN",
-        help="compare with this run when done; without RUN, with the pinned one of server and plan",
+        help="compare with this run, step by step and when done; without RUN, with the pinned one "
+        "of server and plan",
     )
     out.add_argument("--force", action="store_true", help="run whatever the check before it finds")
 
@@ -118,17 +129,21 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.plans:
         return _list_plans(arguments.json)
     plan = _plan(arguments)
+    if arguments.baseline:
+        with History.at_home() as history:
+            find_run(history, arguments.baseline)  # a name that means nothing is told now
     return asyncio.run(_bench(arguments, plan, where(arguments)))
 
 
 async def _bench(arguments: argparse.Namespace, plan: Plan, found: Where) -> int:
-    console = Console(quiet=arguments.quiet, table=not arguments.json)
+    form = Form.JSON if arguments.json else Form.LINES if arguments.json_lines else Form.TABLE
+    console = Console(quiet=arguments.quiet, form=form)
     folder = paths.data_dir() / "runs"
     async with place(found) as there:
         prepared = await prepare(plan, there, arguments)
         prepared.findings.extend(there.findings)
         for finding in prepared.findings:
-            console.say(bench_table.finding_line(finding))
+            console.found(finding)
         if refuses(prepared.findings) and not arguments.force:
             console.say("not run; --force runs it all the same")
             return EXIT_UNTRUSTED
@@ -139,19 +154,25 @@ async def _bench(arguments: argparse.Namespace, plan: Plan, found: Where) -> int
             )
             prepared.findings.extend(serves.findings)
             for finding in serves.findings:
-                console.say(bench_table.finding_line(finding))
-        run = make_run(prepared, there, found, serves, arguments, console.event, folder)
-        result = await _until_interrupted(run)
+                console.found(finding)
+        words = LiveWords(lambda so_far: _reference(so_far, arguments.baseline), console.words)
+
+        def heard(event: Event) -> None:
+            console.event(event)
+            if isinstance(event, StepEnded):
+                words.step_ended()
+
+        run = make_run(prepared, there, found, serves, arguments, heard, folder)
+        async with words.following(run):
+            result = await _until_interrupted(run)
         if there.session is not None:
             result = await still_served(there.session, found.server.port, result)
         _keep(result, folder)
         if there.session is not None and result.steps:
             result = await weighed(there.session, result, serves.model)
             _keep(result, folder)
-    if arguments.json:
-        sys.stdout.write(to_json(result).decode() + "\n")
-    else:
-        console.end(result)
+    console.end(result)
+    if form is Form.TABLE:
         if result.possible is not None:
             print(f"\n{possible_table(result.possible)}")
         elif result.possible_absent:
@@ -163,11 +184,17 @@ async def _bench(arguments: argparse.Namespace, plan: Plan, found: Where) -> int
     return exit_status(result)
 
 
+def _reference(so_far: RunResult, baseline: str | None) -> Reference | None:
+    """What the run is compared with: the run that was named, else the pinned one."""
+    with History.at_home() as history:
+        if baseline:
+            named = find_run(history, baseline)
+            return Reference(named, tuple(equal_runs(history, named)))
+        return reference_for(history, so_far)
+
+
 def _against_pinned(result: RunResult) -> None:
     """One word a step, where a baseline is pinned for this profile and plan."""
-    from backends.bench.against import against_baseline
-    from tui.cli.bench_compare import step_lines
-
     try:
         with History.at_home() as history:
             compared = against_baseline(history, result)

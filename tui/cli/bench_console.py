@@ -1,13 +1,18 @@
-"""How `gpuroom bench` speaks: progress on stderr, the table on stdout."""
+"""How `gpuroom bench` speaks: progress on stderr, results on stdout as they come."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final
 
-from backends.bench.results import RunResult
+import msgspec
+
+from backends.bench.compare_steps import StepWord
+from backends.bench.results import Finding, RunResult, StepResult, to_json
 from backends.bench.run_events import ToolSaid
 from backends.bench.runner import Event, Noticed, Progress, StepEnded
 from tui.cli import bench_table
@@ -15,21 +20,40 @@ from tui.cli import bench_table
 PROGRESS_S: Final = 5.0
 
 
-class Console:
-    """Progress on stderr, the table on stdout."""
+class Form(StrEnum):
+    """What stdout gets.
 
-    def __init__(self, *, quiet: bool, table: bool) -> None:
+    TABLE has a line a step as it ends, JSON the whole document at the end, LINES one JSON object
+    a line as things come: `{"finding": ...}`, `{"step": ...}`, `{"word": ...}`, and at last
+    `{"result": ...}`.
+    """
+
+    TABLE = "table"
+    JSON = "json"
+    LINES = "lines"
+
+
+class Console:
+    """Progress on stderr, results on stdout."""
+
+    def __init__(self, *, quiet: bool, form: Form) -> None:
         self._quiet = quiet
-        self._table = table
+        self._form = form
         self._live = not quiet and sys.stderr.isatty()
         self._drawn = False
         self._next_s = 0.0
         self._begun = False
+        self._noted: set[str] = set()
 
     def say(self, text: str) -> None:
         """A line on stderr."""
         self._clear()
         print(text, file=sys.stderr)
+
+    def found(self, finding: Finding) -> None:
+        """What was found out, before the run or while it goes on."""
+        self.say(bench_table.finding_line(finding))
+        self._line(finding=finding)
 
     def event(self, event: Event) -> None:
         """What the run says."""
@@ -39,24 +63,61 @@ class Console:
             if not self._quiet:
                 self.say(f"  {event.text}")
         elif isinstance(event, Noticed):
-            self.say(bench_table.finding_line(event.finding))
-        elif isinstance(event, StepEnded) and self._table:
+            self.found(event.finding)
+        elif isinstance(event, StepEnded):
+            self._step(event.result)
+
+    def words(self, step: StepResult, words: Mapping[str, StepWord]) -> None:
+        """What the comparison with the baseline says about a step that has just ended."""
+        word = words.get(step.label)
+        if word is None:
+            return
+        if self._form is Form.TABLE:
+            self._clear()
+            print(f"  against the baseline: {word.text}", flush=True)
+        self._line(
+            word={
+                "step": word.step, "repetition": step.repetition, "word": word.word.value,
+                "metric": word.metric, "change": word.change, "change_low": word.low,
+                "change_high": word.high, "why": word.why,
+            }
+        )  # fmt: skip
+
+    def end(self, result: RunResult) -> None:
+        """The whole of it: below the table, or the document."""
+        self._clear()
+        if self._form is not Form.TABLE:
+            if self._form is Form.JSON:
+                sys.stdout.write(to_json(result).decode() + "\n")
+            self._line(result=result)
+            return
+        # What the end of the run added: a bound by the theoretical maximum.
+        late = [note for step in result.steps for note in bench_table.step_notes(step)]
+        print()
+        for line in (*bench_table.footer(result), *(n for n in late if n not in self._noted)):
+            print(line)
+        if result.error:
+            print(f"{result.status}: {result.error}")
+        print(f"run {result.run_id}; gpuroom bench show, compare, export have it")
+
+    def _step(self, step: StepResult) -> None:
+        if self._form is Form.TABLE:
             self._clear()
             if not self._begun:
                 self._begun = True
                 print(bench_table.HEADER)
                 print(bench_table.UNITS)
-            print(bench_table.step_line(event.result), flush=True)
+            print(bench_table.step_line(step))
+            for note in bench_table.step_notes(step):
+                self._noted.add(note)
+                print(f"  {note}")
+            sys.stdout.flush()
+        self._line(step=step)
 
-    def end(self, result: RunResult) -> None:
-        """What stands below the table."""
-        self._clear()
-        print()
-        for line in bench_table.footer(result):
-            print(line)
-        if result.error:
-            print(f"{result.status}: {result.error}")
-        print(f"run {result.run_id}; gpuroom bench show, compare, export have it")
+    def _line(self, **fields: object) -> None:
+        if self._form is Form.LINES:
+            sys.stdout.write(msgspec.json.encode(fields).decode() + "\n")
+            sys.stdout.flush()
 
     def _progress(self, progress: Progress) -> None:
         if self._quiet:

@@ -56,6 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     print()
     for line in bench_table.footer(result):
         print(line)
+    for step in result.steps:
+        for line in bench_table.step_notes(step):
+            print(line)
     if arguments.model:
         print()
         print(_possible(result, arguments.model, arguments.gpus))

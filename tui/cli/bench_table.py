@@ -72,7 +72,7 @@ def progress_line(progress: Progress) -> str:
 
 
 def footer(result: RunResult) -> Iterable[str]:
-    """What stands below the table."""
+    """What was measured, and how: below the table."""
     target = result.target
     version = f" {target.engine_version}" if target.engine_version else ""
     yield (
@@ -86,15 +86,18 @@ def footer(result: RunResult) -> Iterable[str]:
         f"client {result.client.where} on {result.client.hostname}, receive clock "
         f"{', '.join(clocks) or '-'}; output tokens counted by {', '.join(sources) or '-'}"
     )
-    for step in result.steps:
-        if step.bound_evidence:
-            yield f"bound at {step.label}: {step.bound or 'not known'}: {step.bound_evidence}"
-        if step.failures:
-            kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(step.failures.items()))
-            yield f"failures of {step.label}: {kinds}"
-        if step.goodput is not None:
-            limits = ", ".join(f"{k} {seconds(v)}" for k, v in step.goodput.limits_s.items())
-            yield (
-                f"goodput of {step.label}: {step.goodput.good} of {step.goodput.of} "
-                f"({step.goodput.requests_per_s:.2f}/s) within {limits}"
-            )
+
+
+def step_notes(step: StepResult) -> Iterable[str]:
+    """What there is to say of a step beside its line: its bound, failures and goodput."""
+    if step.bound_evidence:
+        yield f"bound at {step.label}: {step.bound or 'not known'}: {step.bound_evidence}"
+    if step.failures:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(step.failures.items()))
+        yield f"failures of {step.label}: {kinds}"
+    if step.goodput is not None:
+        limits = ", ".join(f"{k} {seconds(v)}" for k, v in step.goodput.limits_s.items())
+        yield (
+            f"goodput of {step.label}: {step.goodput.good} of {step.goodput.of} "
+            f"({step.goodput.requests_per_s:.2f}/s) within {limits}"
+        )

@@ -132,6 +132,7 @@ class HarnessRun:
         self._said: deque[str] = deque(maxlen=LAST_LINES)
         self._started: dict[int, float] = {}
         self._stopping = asyncio.Event()
+        self._started_utc = datetime.now(UTC)
 
     def stop(self) -> None:
         """End the tool and all its requests; `execute` then gives what there is."""
@@ -142,7 +143,6 @@ class HarnessRun:
 
         When cancelled, everything is ended before the cancellation goes on.
         """
-        started = datetime.now(UTC)
         job = self._job()
         words = ""
         try:
@@ -162,7 +162,7 @@ class HarnessRun:
         finally:
             await self._around.stop()
             words = await self._generator.end()
-        return self._result(started, words)
+        return self._result(words)
 
     def _job(self) -> dict[str, object]:
         prepared = self._prepared
@@ -314,7 +314,7 @@ class HarnessRun:
         self._findings.append(finding)
         self._listener(Noticed(finding))
 
-    def _result(self, started: datetime, words: str) -> RunResult:
+    def _result(self, words: str) -> RunResult:
         if self._stopping.is_set():
             status = RunStatus.STOPPED
         elif self._error is not None or self._end != "complete":
@@ -328,6 +328,13 @@ class HarnessRun:
                 "before it wrote its result"
             )
             self._notice("harness", Severity.INFO, text)
+        return self._document(status)
+
+    def so_far(self) -> RunResult:
+        """The steps that have ended, as a run that was stopped there."""
+        return self._document(RunStatus.STOPPED)
+
+    def _document(self, status: RunStatus) -> RunResult:
         environment = self._environment
         if self._version:
             versions = {**environment.versions, self._tool.distribution: self._version}
@@ -335,7 +342,7 @@ class HarnessRun:
         result = document(
             self._prepared,
             run_id=self.run_id,
-            started=started,
+            started=self._started_utc,
             status=status,
             error=self._error,
             where=self._generator.where,

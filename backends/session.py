@@ -30,7 +30,9 @@ from backends.text import clean
 ROOM: Final = "room"
 """Who asked, where nobody pressed a key."""
 
-_SECRET: Final = re.compile(r"token|passw|passphrase|secret|api_?key|credential", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"token|passw|passphrase|secret|api_?key|credential|authorization", re.IGNORECASE
+)
 _MAX_REQUEST_CHARS: Final = 2000
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from backends.clock import Clock
 from backends.errors import RoomError
+from backends.servers.apikey import ApiKey
 from backends.servers.engines import Endpoint, Engine, EngineId
 from backends.servers.host import Host, HttpAnswer, ask_http
 from backends.servers.profiles import Readiness
@@ -17,6 +18,7 @@ HTTP_TIMEOUT_S: Final = 5.0
 COMPLETION_TIMEOUT_S: Final = 120.0
 COMPLETION_AGAIN_S: Final = 5.0
 """Between completions while they fail: each is work for the server."""
+KEY_WANTED: Final = "it wants a key (api_key_env in the profile names its variable)"
 _NOT_THERE: Final = (404, 405, 501)
 
 
@@ -29,6 +31,7 @@ class Asker:
         engine: Says which endpoints it has.
         ready: What the profile asks besides.
         model: Name that it serves, where it is known.
+        key: What it wants to see before it answers, where that is known.
     """
 
     def __init__(
@@ -39,12 +42,14 @@ class Asker:
         ready: Readiness,
         model: str | None,
         clock: Clock,
+        key: ApiKey | None = None,
     ) -> None:
         self._host = host
         self._port = port
         self._ready = ready
         self._model = model
         self._clock = clock
+        self._key = key
         self.endpoints = endpoints_of(engine, ready)
 
     async def health(self) -> HttpSeen | None:
@@ -55,8 +60,9 @@ class Asker:
         seen: HttpSeen | None = None
         for endpoint in self.endpoints:
             answer = await ask_http(
-                self._host, self._port, endpoint.path, asked_by=ASKED_BY, timeout_s=HTTP_TIMEOUT_S
-            )
+                self._host, self._port, endpoint.path, asked_by=ASKED_BY, key=self._key,
+                timeout_s=HTTP_TIMEOUT_S,
+            )  # fmt: skip
             seen = HttpSeen(
                 self._clock.monotonic_s(),
                 endpoint.path,
@@ -93,14 +99,15 @@ class Asker:
         """The model's name: as the server lists it, where the command does not tell."""
         if self._model is None:
             answer = await ask_http(
-                self._host, self._port, "/v1/models", asked_by=ASKED_BY, timeout_s=HTTP_TIMEOUT_S
-            )
+                self._host, self._port, "/v1/models", asked_by=ASKED_BY, key=self._key,
+                timeout_s=HTTP_TIMEOUT_S,
+            )  # fmt: skip
             self._model = first_model(answer.body) if answer.status == 200 else None
         return self._model or "default"
 
     async def _post(self, path: str, body: object) -> HttpAnswer:
         return await ask_http(
-            self._host, self._port, path, asked_by=ASKED_BY, body=body,
+            self._host, self._port, path, asked_by=ASKED_BY, body=body, key=self._key,
             timeout_s=COMPLETION_TIMEOUT_S,
         )  # fmt: skip
 
@@ -136,6 +143,8 @@ def read_completion(answer: HttpAnswer, now_s: float) -> CompletionSeen:
     """Whether an answer is a completion."""
     if answer.status is None:
         return CompletionSeen(now_s, ok=False, detail=answer.error)
+    if answer.status in (401, 403):
+        return CompletionSeen(now_s, ok=False, detail=f"{answer.status}: {KEY_WANTED}")
     if not 200 <= answer.status < 300:
         return CompletionSeen(now_s, ok=False, detail=f"{answer.status} {answer.body[:200]}")
     try:

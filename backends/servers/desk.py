@@ -19,6 +19,7 @@ from typing import Final, Literal
 from backends.clock import SYSTEM_CLOCK, Clock
 from backends.errors import RoomError, UsageError
 from backends.servers import precheck
+from backends.servers.apikey import key_of
 from backends.servers.catalogue import Catalogue
 from backends.servers.configuration import read_http
 from backends.servers.engines import ENGINES, Engine, EngineId, Phase
@@ -244,6 +245,7 @@ class ServerDesk:
                 engine,
                 profile.ready if profile is not None else Readiness(),
                 named_model(engine, run.argv),
+                key_of(profile, os.environ),
             ),
             self._catalogue,
             history=history,
@@ -266,7 +268,9 @@ class ServerDesk:
         for endpoint in watch.watched.engine.config_paths if port is not None else ():
             assert port is not None
             with contextlib.suppress(RoomError):
-                answer = await ask_http(self._host, port, endpoint, asked_by=ASKED_BY)
+                answer = await ask_http(
+                    self._host, port, endpoint, asked_by=ASKED_BY, key=watch.watched.key
+                )
                 if answer.status == 200:
                     values |= read_http(watch.watched.engine, answer.body.encode())
         return values

@@ -11,6 +11,7 @@ import msgspec
 
 from backends.errors import AgentError
 from backends.model import HostSnapshot
+from backends.servers.apikey import ApiKey
 from backends.text import clean
 
 T = TypeVar("T")
@@ -240,19 +241,22 @@ class CommandResult(msgspec.Struct, frozen=True):
 
 async def ask_http(
     host: Host, port: int, path: str, *, asked_by: str, address: str | None = None,
-    body: object = None, timeout_s: float = 2.0,
+    body: object = None, key: ApiKey | None = None, timeout_s: float = 2.0,
 ) -> HttpAnswer:  # fmt: skip
-    """Ask an endpoint from the host's own loopback."""
+    """Ask an endpoint from the host's own loopback; the answer does not repeat the key."""
     params: dict[str, object] = {"port": port, "path": path, "timeout_s": timeout_s}
     if address is not None:
         params["address"] = address
+    if key is not None:
+        params["headers"] = key.headers
     if body is not None:
         params.update(method="POST", body=body)
     answer = await host.request(
         "http.ask", params, asked_by=asked_by, what=f"ask {path} on port {port}",
         timeout_s=timeout_s + 5.0,
     )  # fmt: skip
-    return convert(answer, HttpAnswer, path)
+    told = convert(answer, HttpAnswer, path)
+    return msgspec.structs.replace(told, body=key.masked(told.body)) if key is not None else told
 
 
 async def run_command(

@@ -63,6 +63,8 @@ class ServerTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start_timeout_s: Seconds | None = None
     stop_grace_s: Seconds | None = None
     ready: ReadinessTable | None = None
+    api_key_env: str | None = None
+    """Name of the variable with the server's key: of `env`, else of gpuroom's environment."""
     extends: str | None = None
 
 
@@ -93,6 +95,7 @@ class Profile:
     start_timeout_s: float = DEFAULT_START_TIMEOUT_S
     stop_grace_s: float = 30.0
     ready: Readiness = field(default_factory=Readiness)
+    api_key_env: str | None = None
     lineage: tuple[str, ...] = ()
     """The profiles it extends, nearest first."""
 
@@ -138,7 +141,7 @@ def _parse(table: Mapping[str, object], number: int, path: Path | None) -> Serve
             path=path,
             hint="letters, digits and . _ @ : - , at most 64, not beginning with a sign",
         )
-    for variable in parsed.env:
+    for variable in (*parsed.env, *([parsed.api_key_env] if parsed.api_key_env else ())):
         if not _VARIABLE.fullmatch(variable):
             raise ConfigError(f"{who}: '{variable}' is no environment variable", path=path)
     for option in parsed.arguments:
@@ -305,6 +308,7 @@ def _finish(table: ServerTable, lineage: tuple[str, ...], path: Path | None) -> 
         start_timeout_s=table.start_timeout_s or DEFAULT_START_TIMEOUT_S,
         stop_grace_s=table.stop_grace_s or engine.stop.grace_s,
         ready=ready,
+        api_key_env=table.api_key_env,
         lineage=lineage,
     )
 

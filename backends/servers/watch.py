@@ -17,6 +17,7 @@ from backends.clock import SYSTEM_CLOCK, Clock
 from backends.errors import LinkError, RoomError
 from backends.model import LinkState
 from backends.servers.activity import DEAD, Movement, Workers, port_seen
+from backends.servers.apikey import ApiKey
 from backends.servers.asking import COMPLETION_AGAIN_S, Asker
 from backends.servers.catalogue import Catalogue
 from backends.servers.configuration import EffectiveReader
@@ -60,6 +61,8 @@ class Watched:
     ready: Readiness = field(default_factory=Readiness)
     model: str | None = None
     """Model name that must be served, where it is known; used by the completion."""
+    key: ApiKey | None = None
+    """What it wants to see before it answers."""
 
 
 class ServerWatch:
@@ -118,8 +121,9 @@ class ServerWatch:
         self._asker: Asker | None = None
         if watched.run.port is not None:
             self._asker = Asker(
-                host, watched.run.port, watched.engine, watched.ready, watched.model, clock
-            )
+                host, watched.run.port, watched.engine, watched.ready, watched.model, clock,
+                watched.key,
+            )  # fmt: skip
         self._movement = Movement()
         self._workers = Workers(watched.engine)
         self._looks = 0

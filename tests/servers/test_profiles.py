@@ -9,6 +9,7 @@ import pytest
 
 from backends import config
 from backends.errors import ConfigError
+from backends.servers.apikey import ApiKey, key_of
 from backends.servers.engines import ENGINES, EngineId
 from backends.servers.profiles import (
     Profile,
@@ -219,3 +220,24 @@ def test_every_key_of_a_profile_is_in_the_sample() -> None:
         assert f"# {key} = " in part, key
     for key in ReadinessTable.__struct_fields__:
         assert f"{key} = " in part, key
+
+
+def test_a_servers_key_comes_from_where_its_profile_says_and_is_never_shown() -> None:
+    def key(environment: dict[str, str], **more: object) -> dict[str, str] | None:
+        table = {"name": "a", "host": "h", "engine": "vllm", "command": ["vllm", "serve"], **more}
+        found = key_of(resolve_profiles([table])[0], environment)
+        assert "s3cr" not in repr(found)
+        return found.headers if found is not None else None
+
+    bearer = {"authorization": "Bearer s3cret"}
+    assert key({"K": "s3cret"}, api_key_env="K") == bearer
+    assert key({"K": "other"}, api_key_env="K", env={"K": "s3cret"}) == bearer
+    assert key({"K": "s3cret"}) is None, "only a variable that is named is read"
+    assert key({"VLLM_API_KEY": "s3cret"}) is None
+    assert key({}, env={"VLLM_API_KEY": "s3cret,another"}) == bearer
+    assert key({}, command=["vllm", "serve", "--api-key=s3cret"]) == bearer
+    assert key({}, command=["vllm", "serve", "--api-key", "s3cret"], api_key_env="K") is None
+    assert key({"K": "line\nbreak"}, api_key_env="K") is None, "no header can hold it"
+    with pytest.raises(ConfigError, match="no environment variable"):
+        resolve_profiles([{"name": "a", "host": "h", "command": ["x"], "api_key_env": "a b"}])
+    assert ApiKey("s3cret").masked("Invalid key: s3cret") == "Invalid key: ***"

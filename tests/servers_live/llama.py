@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--ctx-size", type=int, default=1024)
+    parser.add_argument("--api-key")
     arguments = parser.parse_args()
     params = xllamacpp.CommonParams()
     params.model.path = arguments.model
@@ -29,6 +30,8 @@ def main() -> None:
     params.cpuparams.n_threads = 1
     params.cpuparams_batch.n_threads = 1
     params.warmup = False
+    if arguments.api_key:
+        params.api_keys = [arguments.api_key]
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     server = xllamacpp.Server(params)
     signal.sigwait({signal.SIGTERM})

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from backends.config import Config, HostConfig
+from backends.hub import RoomHub
 from backends.model import Severity
+from backends.servers.catalogue import load_catalogue
 from backends.servers.configuration import Standing, compare, read_argv
+from backends.servers.desk import ServerDesk
 from backends.servers.launchers.base import ProfileBusy
 from backends.servers.lifecycle import ANSWERING, OVER, State
+from backends.servers.profiles import Profile
+from backends.servers.report import server_data
 from backends.servers.witnesses import PortOwner
 from backends.storage.starts import StartHistory
+from backends.tuning.gather import reached
 from tests.servers_live.rooms import DEADLINE_S, desk_of, is_state, llama_profile
 
 pytest.importorskip("xllamacpp")
@@ -135,6 +144,60 @@ async def test_what_was_asked_beside_what_runs(model: Path) -> None:
         }
         assert rows["n_slots" if "n_slots" in rows else "parallel"].standing is Standing.SAME
         await desk.stop(run)
+
+
+KEY = "sesame-open-7731"
+
+
+async def test_a_server_that_wants_a_key_completes_the_prompt(model: Path, tmp_path: Path) -> None:
+    profile = _with_key(model, env={"TINY_KEY": KEY}, api_key_env="TINY_KEY")
+    here = HostConfig(name="here", target="local", python=sys.executable)
+    async with RoomHub([here], Config()) as hub:
+        await reached(hub.sessions[0], DEADLINE_S)
+        desk = ServerDesk(hub.sessions[0], [profile], load_catalogue())
+        run = await desk.start(profile)
+        async with await desk.watch(run) as watch:
+            found = await watch.until(is_state(*ANSWERING), DEADLINE_S)
+            assert watch.witnesses.completion is not None
+            assert watch.witnesses.completion.ok
+            assert (await desk.effective(watch))["n_slots"] == "1", "/props wants the key, too"
+            shown = json.dumps(server_data(watch, 0.0)) + repr(watch.watched) + repr(found)
+        await desk.stop(run)
+        asked = [entry.request for entry in hub.journal]
+        assert any("/v1/completions" in request for request in asked)
+        assert any('"authorization": "***"' in request for request in asked)
+        assert KEY not in "".join(asked)
+    assert KEY not in shown
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.name == "id.json" for path in written)
+    assert not [path for path in written if KEY.encode() in path.read_bytes()]
+
+
+async def test_without_its_key_a_server_is_not_ready_and_the_way_out_is_said(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    profile = _with_key(model, api_key_env="NO_SUCH_KEY")
+    async with desk_of(profile) as desk:
+        run = await desk.start(profile)
+        async with await desk.watch(run) as watch:
+            words = "HTTP answers well, while a completion fails"
+            found = await watch.until(lambda found: words in found.disagreements, DEADLINE_S)
+            assert found.state not in ANSWERING
+            assert any("401" in e.said and "api_key_env" in e.said for e in found.testimonies)
+        # The operator's own environment has it.
+        monkeypatch.setenv("NO_SUCH_KEY", KEY)
+        async with await desk.watch(run) as watch:
+            await watch.until(is_state(*ANSWERING), DEADLINE_S)
+        # Without a word of the profile it is what the command gives to the server.
+        async with await desk.watch(run, replace(profile, api_key_env=None)) as watch:
+            await watch.until(is_state(*ANSWERING), DEADLINE_S)
+        await desk.stop(run)
+
+
+def _with_key(model: Path, **more: object) -> Profile:
+    profile = llama_profile(model, ready={"prompt": "Say yes."}, **more)
+    return replace(profile, command=(*profile.command, "--api-key", KEY))
 
 
 class _running:

@@ -11,7 +11,7 @@ import os
 import signal
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from . import mask, processes
+from . import cgroups, mask, processes
 
 MARKER = "GPUROOM_RUN"
 """Environment variable that every process of a run inherits; its value is the run's id."""
@@ -82,7 +82,7 @@ def scan(
     for pid, ticks in (known or {}).items():
         if pid in table and table[pid][3] == ticks:
             mark(pid, "descendant")
-    for pid in cgroup_members(record.get("cgroup")):
+    for pid in cgroups.members(record.get("cgroup")):
         mark(pid, "cgroup")
     if supervisor in table and table[supervisor][3] == record["supervisor_ticks"]:
         for pid in _descendants(table, supervisor):
@@ -191,34 +191,6 @@ def _descendants(table: Dict[int, Tuple[str, int, int, int, int, str]], pid: int
             if child not in found:
                 found.add(child)
                 waiting.append(child)
-    return found
-
-
-def cgroup_of(pid: int, root: str = "/proc") -> Optional[str]:
-    """The folder of a process's cgroup (version 2); None for the root one or none."""
-    try:
-        with open("%s/%d/cgroup" % (root, pid)) as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        if line.startswith("0::/") and line != "0::/" and "/../" not in line:
-            path = "/sys/fs/cgroup" + line[3:]
-            return path if os.path.isdir(path) else None
-    return None
-
-
-def cgroup_members(path: Optional[str]) -> List[int]:
-    """Processes in a cgroup and in those below it."""
-    if not path:
-        return []
-    found: List[int] = []
-    for place, _, _ in os.walk(path):
-        try:
-            with open(place + "/cgroup.procs") as file:
-                found += [int(line) for line in file]
-        except (OSError, ValueError):
-            continue
     return found
 
 

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from . import ladder, mask, members, ports, rpc, runs, strangers, supervisor
+from . import cgroups, ladder, mask, members, ports, rpc, runs, strangers, supervisor
 
 START_WAIT_S = 20.0
 LEAVING_WAIT_S = 10.0
@@ -67,6 +67,7 @@ def start(params: Params) -> Dict[str, Any]:
         "log": os.path.expanduser(log),
         "lock": os.path.join(home, "lock"),
         "run_id": run_id,
+        "cgroup_parents": cgroups.parents(),
         "holder": {"by": params.get("by"), "origin": params.get("origin"), "at": time.time(),
                    "run_id": run_id},
         "record": {

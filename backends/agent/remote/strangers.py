@@ -8,7 +8,7 @@ import shutil
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from . import ladder, mask, members, ports, processes, rpc, runs
+from . import cgroups, ladder, mask, members, ports, processes, rpc, runs
 
 Params = Dict[str, Any]
 
@@ -195,9 +195,9 @@ def _found_record(pid: int, ticks: int, cgroup: Optional[str]) -> Dict[str, Any]
         "supervisor_pid": -1, "supervisor_ticks": -1, "run_id": "", "cgroup": None,
     }  # fmt: skip
     own = {member.pid for member in members.scan(record, deep=False, zombies=True)}
-    path = cgroup or members.cgroup_of(pid)
+    path = cgroups.of_unit(cgroup) if cgroup else cgroups.of(pid)
     # A cgroup that the caller names is a unit's own; one that is guessed must hold nobody else.
-    if path and (cgroup or set(members.cgroup_members(path)) <= own):
+    if path and (cgroup or set(cgroups.members(path)) <= own):
         record["cgroup"] = path
     return record
 

@@ -21,7 +21,6 @@ from typing import Any, Dict, List, Optional
 
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NAME = 15
-CGROUP_ROOT = "/sys/fs/cgroup"
 
 
 def write_json(path: str, value: Dict[str, Any]) -> None:
@@ -65,15 +64,9 @@ def holder_of(path: str) -> Dict[str, Any]:
     return dict(json.loads(words or "{}"))
 
 
-def make_cgroup(run_id: str) -> Optional[str]:
-    """A cgroup (v2) for this server alone, or None where none can be made."""
-    try:
-        with open("/proc/self/cgroup") as file:
-            own = next(line[3:].strip() for line in file if line.startswith("0::"))
-    except (OSError, StopIteration):
-        return None
-    # At the top it is no part of the login session, whose end may kill everything in it.
-    for parent in (CGROUP_ROOT, CGROUP_ROOT + own):
+def make_cgroup(run_id: str, parents: List[str]) -> Optional[str]:
+    """A cgroup for this server alone, in the first of the folders that takes one."""
+    for parent in parents:
         path = "%s/gpuroom-%s" % (parent.rstrip("/"), run_id)
         try:
             os.mkdir(path)
@@ -87,13 +80,14 @@ def make_cgroup(run_id: str) -> Optional[str]:
 
 def oom_kills(cgroup: Optional[str]) -> Optional[int]:
     """How often the kernel's OOM killer struck in the cgroup; None where it does not tell."""
-    try:
-        with open("%s/memory.events" % cgroup) as file:
-            for line in file:
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
-    except OSError:
-        pass
+    for name in ("memory.events", "memory.oom_control"):  # version 2, version 1
+        try:
+            with open("%s/%s" % (cgroup, name)) as file:
+                for line in file:
+                    if line.startswith("oom_kill "):
+                        return int(line.split()[1])
+        except OSError:
+            pass
     return None
 
 
@@ -164,7 +158,7 @@ def supervise(spec: Dict[str, Any]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(PR_SET_NAME, b"gpuroom-superv", 0, 0, 0)
-    cgroup = make_cgroup(spec["run_id"])
+    cgroup = make_cgroup(spec["run_id"], spec["cgroup_parents"])
     log = os.open(spec["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     log_begin = os.fstat(log).st_size
     try:

@@ -1,8 +1,8 @@
 """A small systemd for tests: units that really run, from files in a folder of its own.
 
 Installed as `systemd-run`, `systemctl`, `journalctl`, `loginctl` and `id`; FAKE_SYSTEMD names the
-folder. It reads EnvironmentFile= as systemd.exec(5) says, expands `$$` to `$`, and writes down each
-call.
+folder. A file UNIT.argv there is a unit that exists. It reads EnvironmentFile= as systemd.exec(5)
+says, expands `$$` to `$`, and writes down each call.
 """
 
 from __future__ import annotations
@@ -70,29 +70,33 @@ def systemd_run(words: list[str]) -> int:
     folder_mode = os.stat(Path(properties["EnvironmentFile"]).parent).st_mode & 0o777
     note(["systemd-run", *words], modes=[mode, folder_mode])
     unit = named["unit"]
-    log = str(FOLDER / f"{unit}.log")
     plain = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **env}
     if subprocess.run(["which", command[0]], capture_output=True, env=plain).returncode:
         print(f"Failed to start: executable {command[0]} missing", file=sys.stderr)
         return 1
+    begin(unit, command, plain, named.get("working-directory", "/"), named["description"])
+    return 0
+
+
+def begin(unit: str, command: list[str], env: dict[str, str], cwd: str, words: str) -> None:
+    log = str(FOLDER / f"{unit}.log")
     child = subprocess.Popen(
-        [sys.executable, "-c", STARTER, log, *command], env=plain, start_new_session=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        cwd=named.get("working-directory", "/"),
+        [sys.executable, "-c", STARTER, log, *command], env=env, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=cwd,
     )  # fmt: skip
     stamp = time.strftime("%a %Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    told = {"pid": child.pid, "description": named["description"], "at": stamp}
+    told = {"pid": child.pid, "description": words, "at": stamp}
     unit_file(unit).write_text(json.dumps(told))
-    return 0
 
 
 def show(unit: str) -> None:
     place = unit_file(unit)
     told = json.loads(place.read_text()) if place.exists() else None
+    named = (FOLDER / f"{unit}.argv").exists()
     lives = told is not None and alive(told["pid"])
-    if told is not None and not lives and not told.get("failed"):
+    if told is not None and not lives and not named and not told.get("failed"):
         told = None  # a transient unit that has ended well is forgotten
-    print(f"Id={unit}\nLoadState={'loaded' if told else 'not-found'}")
+    print(f"Id={unit}\nLoadState={'loaded' if told or named else 'not-found'}")
     print(f"ActiveState={'active' if lives else 'inactive'}\nControlGroup=\nResult=success")
     print(
         f"MainPID={told['pid'] if told and lives else 0}\nExecMainPID={told['pid'] if told else 0}"
@@ -121,6 +125,9 @@ def systemctl(words: list[str]) -> int:
             print(f"{place.name.removesuffix('.json')} loaded active running something")
     elif verb == "show":
         show(words[-1])
+    elif verb == "start":
+        command = json.loads((FOLDER / f"{words[-1]}.argv").read_text())
+        begin(words[-1], command, {"PATH": os.environ["PATH"]}, "/", "a unit of the operator's")
     elif verb == "stop":
         stop(words[-1])
     return 0

@@ -17,6 +17,7 @@ from backends.agent.remote import units
 from backends.agent.remote.rpc import RpcError
 from backends.config import Config, HostConfig
 from backends.hub import RoomHub
+from backends.model import Severity
 from backends.servers.catalogue import load_catalogue
 from backends.servers.desk import ServerDesk
 from backends.servers.launchers.base import LaunchError, ProfileBusy
@@ -145,6 +146,36 @@ async def test_an_operator_without_the_profile_finds_the_unit(systemd: Systemd) 
             await watch.until(lambda _: b"listening" in b"".join(got), DEADLINE_S)
         assert (await desk.stop(run)).complete
         assert [each.profile for each in await desk.runs() if each.launcher == "systemd"] == []
+
+
+async def test_a_unit_that_exists_is_started_and_does_not_get_the_profiles_variables(
+    systemd: Systemd,
+) -> None:
+    table = quick_profile("inner")
+    (systemd.folder / "glm.service.argv").write_text(json.dumps(table.command))
+    profile = profile_of(
+        "named", launcher="systemd", unit="glm", port=table.port, ready={"path": "/health"},
+        env={"HF_HOME": "/m", "NCCL_DEBUG": "INFO"},
+    )  # fmt: skip
+    async with desk_of(profile) as desk:
+        (found,) = await desk.check(profile)
+        assert (found.id, found.severity) == ("env-unused", Severity.WARNING)
+        assert "glm.service" in found.title
+        assert "HF_HOME, NCCL_DEBUG" in found.title
+        assert found.way_out == "systemctl edit glm.service: Environment="
+        plan = await desk.plan(profile)
+        assert plan.commands == (("systemctl", "start", "--no-block", "glm.service"),)
+        assert plan.env == {}
+        run = await desk.start(profile)
+        assert tuple(systemd.of("systemctl")[-2]["argv"]) == plan.commands[0]
+        assert b"HF_HOME" not in Path(f"/proc/{run.pid}/environ").read_bytes()
+        async with await desk.watch(run, profile) as watch:
+            await watch.until(is_state(*ANSWERING), DEADLINE_S)
+        assert (await desk.stop(run)).complete
+        plain = replace(profile, env={})
+        assert await desk.check(plain) == []
+        missing = replace(profile, unit="other")
+        assert [each.id for each in await desk.check(missing)] == ["unit-missing"]
 
 
 async def test_what_cannot_be_executed_is_said(systemd: Systemd) -> None:

@@ -136,6 +136,42 @@ async def test_a_real_server_is_started_watched_read_and_stopped_by_keys(tmp_pat
         assert changes == [(f"start {NAME}", "servers.start"), (f"stop {NAME}", "servers.stop")]
 
 
+async def test_a_restart_shows_both_ways_and_is_one_wish_in_the_journal(tmp_path: Path) -> None:
+    inner = quick_profile(NAME)
+    app = room_with({
+        "name": NAME, "host": "here", "engine": "custom", "command": list(inner.command),
+        "port": inner.port, "ready": {"path": "/health"},
+    })  # fmt: skip
+    async with app.run_test(size=(120, 40)) as pilot:
+        room = Seen(pilot)
+        await room.listed()
+        await pilot.press("s")
+        await room.sees(f"Start {NAME} on here")
+        await pilot.press("ctrl+y")
+        await room.until(lambda: room.word in ("ready", "serving"), "ready")
+        before = room.run_id
+        await pilot.press("R")
+        await room.sees(f"Restart {NAME} on here")
+        await room.sees("SIGTERM to pid")
+        await room.sees("then, once nothing of it is left:")
+        await pilot.press("ctrl+y")
+        await room.until(lambda: room.run_id != before, "another run")
+        await room.until(lambda: room.word in ("ready", "serving"), "ready again")
+        assert members_alive(before) == []
+        await pilot.press("x")
+        await room.sees(f"Stop {NAME} on here")
+        await pilot.press("ctrl+y")
+        await room.until(lambda: room.word == "stopped", "stopped")
+        journal = app.shell.hub.journal if app.shell.hub is not None else ()
+        changes = [(entry.what, entry.asked_by) for entry in journal if entry.changes_host]
+        assert changes == [
+            (f"start {NAME}", "servers.start"),
+            (f"stop {NAME}", "servers.restart"),
+            (f"start {NAME}", "servers.restart"),
+            (f"stop {NAME}", "servers.stop"),
+        ]
+
+
 async def test_a_container_is_started_as_shown_and_its_log_opens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

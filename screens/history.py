@@ -159,12 +159,14 @@ class HistoryScreen(RunEditingScreen, FilteringScreen):
         self._show_detail()
 
     def _show_detail(self) -> None:
-        count = f"{len(self.list.runs):,} runs"
+        count = f"{len(self.list.runs):,} run{'s' if len(self.list.runs) != 1 else ''}"
         if len(self.list.runs) == MOST:
             count = f"the newest {count}"
         line = Line().add(count, "dim")
         if self.filter_text:
-            line.add(f" that fit {self.filter_text!r}", "accent")
+            line.add(
+                f" that fit{'s' if len(self.list.runs) == 1 else ''} {self.filter_text!r}", "accent"
+            )
         if self.list.marked:
             line.add(f"  {len(self.list.marked)} marked, C compares them", "warning")
         shown: list[Sequence[Span]] = [[*line.spans, ("", "text")]]

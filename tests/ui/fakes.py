@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -379,8 +380,25 @@ async def drawn(pilot: Pilot[int]) -> None:
     app = pilot.app
     assert isinstance(app, RoomApp)
     await app.workers.wait_for_complete()
+    while any(not worker.is_finished for worker in app.workers):  # that those have started
+        await app.workers.wait_for_complete()
+        await pilot.pause()
     app.pump.draw()
     await pilot.pause()
+
+
+async def shown(pilot: Pilot[int], test: Callable[[str], bool]) -> str:
+    """Draw until the screen's text is what is waited for; gives it.
+
+    A key goes from widget to widget before its action begins, and that may take its time.
+    """
+    deadline_s = time.monotonic() + 60
+    while True:
+        await drawn(pilot)
+        text = screen_text(pilot.app)
+        if test(text):
+            return text
+        assert time.monotonic() < deadline_s, text
 
 
 def screen_text(app: App[int]) -> str:

@@ -193,6 +193,8 @@ def remark_row(live: Live, width: int) -> Row:
     grave = [finding for finding in live.findings if finding.severity is Severity.ERROR]
     if grave:
         return text_row(f"  {grave[-1].text}", width, "critical")
+    if live.possible is not None and live.possible.misfit:
+        return text_row(f"  DOES NOT FIT: {live.possible.misfit}", width, "critical")
     if live.compared:
         return text_row(f"  {live.compared}", width, "accent")
     if live.findings:

@@ -48,6 +48,8 @@ def maximum_page(runs: Sequence[RunResult], width: int) -> list[Row]:
 
 def _possible_rows(possible: Possible, width: int) -> Iterator[Row]:
     yield from _wrapped(f"{possible.model} on {possible.card}, {possible.layout}", width, "strong")
+    if possible.misfit:
+        yield from _wrapped(f"DOES NOT FIT: {possible.misfit}", width, "critical")
     batch = possible.compute_from_batch
     yield from _wrapped(
         f"arithmetic takes over from memory at {batch} sequences at once"

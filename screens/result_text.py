@@ -177,6 +177,8 @@ def _maximum_line(possible: StepPossible | None, run: RunResult) -> Line:
     line = Line().add("maximum  ", "dim")
     if possible is None:
         return line.add(f"not known: {run.possible_absent or 'the model was not weighed'}", "dim")
+    if run.possible is not None and run.possible.misfit:
+        line.add("WEIGHTS DO NOT FIT  ", "critical")
     measured = possible.figure("measured").stream_tokens_per_s
     line.add(rate(measured), "strong").add(" tok/s a stream", "dim")
     for kind in KINDS:

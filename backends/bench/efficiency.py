@@ -100,6 +100,7 @@ def possible_of(run: RunResult, model: str, weights: Weights, conditions: Condit
         steps=tuple(_document(step) for step in steps),
         compute_from_batch=first.compute_from_batch,
         compute_absent=first.compute_absent or None,
+        misfit=first.fit.misfit,
         notes=first.notes,
     )
 

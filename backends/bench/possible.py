@@ -64,6 +64,9 @@ class Possible(msgspec.Struct, frozen=True, kw_only=True):
     compute_from_batch: int | None = None
     """Sequences at once from which arithmetic and not memory is the limit."""
     compute_absent: str | None = None
+    misfit: str | None = None
+    """Why the model cannot run on these cards as laid out: its weights do not fit. What was
+    measured is then another model, another layout, or has a part of its weights elsewhere."""
     notes: tuple[str, ...] = ()
 
     def step(self, label: str) -> StepPossible | None:

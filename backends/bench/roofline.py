@@ -91,6 +91,16 @@ class Fit:
         """Whether the weights alone fit."""
         return self.weights_gb_per_card < self.memory_gb_per_card
 
+    @property
+    def misfit(self) -> str | None:
+        """Why this cannot run as laid out; None where the weights fit."""
+        if self.fits:
+            return None
+        return (
+            f"the weights do not fit: {self.weights_gb_per_card:,.1f} GB a card, and a card has "
+            f"{self.memory_gb_per_card:g} GB; this cannot run as laid out"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
@@ -386,8 +396,13 @@ def _notes(weights: Weights, conditions: Conditions) -> tuple[str, ...]:
     shape, layout = weights.shape, conditions.layout
     if shape.heads % layout.tp:
         notes.append(f"{shape.heads} heads do not divide by tp {layout.tp}: most engines refuse")
-    if not fit(weights, conditions).fits:
-        notes.append("the weights do not fit in the cards' memory: this cannot run as laid out")
+    needed = conditions.context * math.ceil(conditions.batch / layout.dp)
+    found = fit(weights, conditions)
+    if found.fits and needed > found.kv_room_tokens:
+        notes.append(
+            f"the KV cache does not fit: {needed:,} tokens a replica, and there is room for "
+            f"{found.kv_room_tokens:,} beside the weights"
+        )
     if shape.context_limit and conditions.context > shape.context_limit:
         notes.append(f"context is beyond the model's own limit of {shape.context_limit} tokens")
     for name in ("bandwidth_gbps", "bf16", "fp8", "fp4"):

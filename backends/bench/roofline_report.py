@@ -92,6 +92,7 @@ class Document(TypedDict):
     weights_gb_per_card: float
     memory_gb_per_card: float
     fits: bool
+    misfit: str | None
     kv_bytes_per_token: float
     kv_room_tokens: int
     by_context: list[ContextRow]
@@ -131,6 +132,7 @@ def document(model: str, result: Roofline) -> Document:
         "weights_gb_per_card": result.fit.weights_gb_per_card,
         "memory_gb_per_card": result.fit.memory_gb_per_card,
         "fits": result.fit.fits,
+        "misfit": result.fit.misfit,
         "kv_bytes_per_token": result.fit.kv_bytes_per_token,
         "kv_room_tokens": result.fit.kv_room_tokens,
         "by_context": by_context(result),

@@ -253,7 +253,20 @@ def test_what_does_not_fit_is_said() -> None:
     result = roofline(load_model("Llama-3.1-405B")[1], Conditions(pro_6000(), Layout(tp=2)))
     assert not result.fit.fits
     assert result.fit.kv_room_tokens == 0
-    assert any("do not fit" in note for note in result.notes)
+    assert result.fit.misfit is not None
+    assert "405.9 GB a card, and a card has 96 GB" in result.fit.misfit
+
+
+def test_a_cache_that_does_not_fit_beside_the_weights_is_said() -> None:
+    weights = load_model("Llama-3.1-70B")[1]
+    at = Conditions(pro_6000(), Layout(tp=2), context=100_000, batch=8)
+    assert any(
+        "the KV cache does not fit: 800,000 tokens" in n for n in roofline(weights, at).notes
+    )
+    few = replace(at, batch=1)
+    result = roofline(weights, few)
+    assert result.fit.misfit is None
+    assert not any("cache does not fit" in note for note in result.notes)
 
 
 def test_drafting_divides_the_step() -> None:

@@ -33,6 +33,21 @@ def test_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert document["parameters"] / 1e9 == pytest.approx(743.9, rel=0.005)
 
 
+def test_what_does_not_fit_is_loud(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["roofline", "GLM-5", "--gpus", "8xRTX 4090"]
+    assert main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    loud = next(n for n, line in enumerate(lines) if line.startswith("DOES NOT FIT: the weights"))
+    assert loud < next(n for n, line in enumerate(lines) if line.startswith("paper"))
+    assert main([*arguments, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["fits"] is False
+    assert "do not fit" in document["misfit"]
+    assert main(["roofline", "Qwen3-8B", "--gpus", "H200", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["fits"], document["misfit"]) == (True, None)
+
+
 def test_a_live_clock(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["roofline", "Qwen3-8B", "--gpus", "H200", "--json", "--memory-clock", "3201"]
     assert main([*arguments, "--bus-width", "6016"]) == 0

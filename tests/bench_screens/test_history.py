@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from textual.pilot import Pilot
 
@@ -16,6 +17,7 @@ from screens.history import HistoryScreen, query_of
 from screens.result import ResultScreen
 from tests.bench_screens.made_up import fill
 from tests.ui.fakes import drawn, make_app, make_hub, ready, screen_text, shown
+from tui.cli.main import main
 
 SIZES = [(80, 24), (200, 60)]
 each_size = pytest.mark.parametrize("size", SIZES)
@@ -178,6 +180,27 @@ async def test_foreign_load_is_said_and_the_step_is_not_comparable() -> None:
         assert "somebody else's load: 0.0% / 17.9%" in text
         assert "17.9% of the server's are somebody else's" in text
         assert "server 78,000" in text
+
+
+async def test_weights_that_do_not_fit_are_loud_in_table_and_screens(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    newest, *_ = fill()
+    with History.at_home() as history:
+        run = history.load(newest)
+        assert run.possible is not None
+        misfit = "the weights do not fit: 700.0 GB a card, and a card has 141 GB"
+        possible = msgspec.structs.replace(run.possible, misfit=misfit)
+        history.save(msgspec.structs.replace(run, possible=possible))
+    assert main(["bench", "show", newest]) == 0
+    assert f"DOES NOT FIT: {misfit}" in capsys.readouterr().out
+    app = make_app(make_hub())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await press(pilot, "h", "enter")
+        await shown(pilot, lambda text: "WEIGHTS DO NOT FIT" in text)
+        await press(pilot, "m")
+        await shown(pilot, lambda text: "DOES NOT FIT: the weights do not fit: 700.0 GB" in text)
 
 
 async def test_a_run_without_baseline_says_how_to_pin_one_and_b_does() -> None:

@@ -31,6 +31,7 @@ def possible_table(possible: Possible) -> str:
         (
             f"what {possible.model} could do on {possible.card}, {possible.layout} "
             "(tok/s a stream while decoding)",
+            *((f"DOES NOT FIT: {possible.misfit}",) if possible.misfit else ()),
             table(header, rows, right=range(1, len(header))),
             "`gpuroom bench show RUN --json` has the assumptions of each figure (`possible`)",
         )

@@ -163,6 +163,9 @@ def lines(name: str, result: Roofline, *, modules: bool) -> Iterator[str]:
         + (f"; room for {fit.kv_room_tokens:,} tokens of KV cache" if fit.fits else "")
         + f" ({fit.kv_bytes_per_token:,.0f} B a token and card)"
     )
+    if fit.misfit:
+        yield ""
+        yield from textwrap.wrap(f"DOES NOT FIT: {fit.misfit}", WIDTH)
     yield ""
     if modules:
         yield from _modules(result)

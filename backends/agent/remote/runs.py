@@ -154,21 +154,28 @@ def prune(home: str) -> None:
 def _holder(lock: int) -> Dict[str, Any]:
     """Who has a lock; whoever has only just taken it may not have said so yet."""
     for _ in range(20):
-        words = os.pread(lock, 4096, 0)
-        if words:
-            return dict(json.loads(words))
+        with contextlib.suppress(OSError, ValueError, TypeError):  # a folder, or cut short
+            return dict(json.loads(os.pread(lock, 4096, 0)))
         time.sleep(0.05)
     return {}
+
+
+def _lock_file(folder: str, name: str) -> int:
+    """A file to lock; its folder where a full disk takes no new file, or another's folder none."""
+    path = os.path.join(folder, name)
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        try:
+            return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            raise rpc.RpcError("cannot lock %s: %s" % (path, error.strerror)) from None
 
 
 @contextlib.contextmanager
 def operation(folder: str, name: str, params: Params) -> Iterator[None]:
     """One operator at a time; the other is told who."""
-    path = os.path.join(folder, name)
-    try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise rpc.RpcError("cannot lock %s: %s" % (path, error.strerror)) from None
+    lock = _lock_file(folder, name)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -176,13 +183,18 @@ def operation(folder: str, name: str, params: Params) -> Iterator[None]:
             who = _holder(lock)
             raise rpc.RpcError(
                 "%s is %s it already (from %s)"
-                % (who.get("by"), who.get("doing") or "stopping", who.get("origin")),
+                % (
+                    who.get("by") or "somebody",
+                    who.get("doing") or "stopping",
+                    who.get("origin") or "unknown",
+                ),
                 rpc.BUSY, who,
             ) from None  # fmt: skip
-        os.ftruncate(lock, 0)
         holder = {key: params.get(key) for key in ("by", "origin", "doing")}
         holder["at"] = time.time()
-        os.pwrite(lock, json.dumps(holder).encode("utf-8"), 0)
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without its words
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, json.dumps(holder).encode("utf-8"), 0)
         yield
     finally:
         os.close(lock)

@@ -87,7 +87,8 @@ def start(params: Params) -> Dict[str, Any]:
     runs.prune(home)
     deadline = time.monotonic() + LEAVING_WAIT_S
     while True:
-        answer = _launch(place, spec)
+        alone = _unsupervised(home)
+        answer = {"busy": alone} if alone else _launch(place, spec)
         holder = answer.get("busy")
         if holder is None:
             return answer
@@ -100,6 +101,17 @@ def start(params: Params) -> Dict[str, Any]:
             holder["left"] = [members.describe(member) for member in left]
             return answer
         time.sleep(0.1)
+
+
+def _unsupervised(home: str) -> Optional[Dict[str, Any]]:
+    """Who started a server that still lives and whose supervisor, with the lock, was killed."""
+    for run in runs.folders(home):
+        found = runs.state(os.path.join(home, run))
+        if found is not None and found["alive"] and not found["supervised"]:
+            record = found["record"]
+            who = {key: record.get(key) for key in ("by", "origin", "run_id")}
+            return dict(who, at=record.get("started_at"))
+    return None
 
 
 def _launch(place: str, spec: Dict[str, Any]) -> Dict[str, Any]:

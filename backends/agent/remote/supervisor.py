@@ -17,20 +17,51 @@ import resource
 import signal
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NAME = 15
+END_BYTES = 512
+"""Room that is reserved for `exit.json`."""
 
 
 def write_json(path: str, value: Dict[str, Any]) -> None:
     """Write a file whole or not at all."""
     temporary = "%s.%d" % (path, os.getpid())
-    with open(temporary, "w") as file:
-        json.dump(value, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "w") as file:
+            json.dump(value, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        remove(temporary)
+        raise
+
+
+def write_end(path: str, value: Dict[str, Any]) -> None:
+    """Write how it ended; on a full disk into the room that was reserved for it."""
+    try:
+        write_json(path, value)
+    except OSError:
+        try:
+            end = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            os.pwrite(end, json.dumps(value).encode().ljust(END_BYTES), 0)
+        except OSError:
+            pass  # then its end is seen, and not how; what it left is waited for all the same
+        finally:
+            os.close(end)
+
+
+def remove(path: str) -> None:
+    """Remove a file, if it is there."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
 
 
 def start_ticks(pid: int) -> int:
@@ -91,19 +122,28 @@ def oom_kills(cgroup: Optional[str]) -> Optional[int]:
     return None
 
 
-def start(spec: Dict[str, Any], log: int, cgroup: Optional[str]) -> int:
+def start(
+    spec: Dict[str, Any], log: int, cgroup: Optional[str], known: Callable[[int], None]
+) -> int:
     """Start the server and give its pid.
 
+    Its process waits until `known(pid)` has written it down, and ends when that fails or when we
+    are killed before: there is never a server that nobody knows of.
+
     Raises:
-        OSError: The program can't be executed, in the kernel's words.
+        OSError: It can't be written down, or the program can't be executed, in the kernel's words.
     """
     reader, writer = os.pipe()
+    gate, opener = os.pipe()
     environment = dict(os.environ)
     environment.update(spec["env"])
     pid = os.fork()
     if pid == 0:
         try:
             os.setsid()
+            os.close(opener)
+            if not os.read(gate, 1):
+                os._exit(127)
             if cgroup:
                 try:
                     with open(cgroup + "/cgroup.procs", "w") as file:
@@ -128,6 +168,15 @@ def start(spec: Dict[str, Any], log: int, cgroup: Optional[str]) -> int:
             os.write(writer, json.dumps([error.errno, str(where)]).encode())
         os._exit(127)
     os.close(writer)
+    os.close(gate)
+    try:
+        known(pid)
+        os.write(opener, b"1")
+    except OSError:
+        os.close(opener)
+        os.waitpid(pid, 0)
+        raise
+    os.close(opener)
     with os.fdopen(reader, "rb") as pipe:
         failure = pipe.read()
     if failure:
@@ -161,36 +210,34 @@ def supervise(spec: Dict[str, Any]) -> None:
     cgroup = make_cgroup(spec["run_id"], spec["cgroup_parents"])
     log = os.open(spec["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     log_begin = os.fstat(log).st_size
+    record = dict(spec["record"])
+
+    def known(pid: int) -> None:
+        record.update(
+            pid=pid,
+            start_ticks=start_ticks(pid),
+            session=pid,
+            cgroup=cgroup,
+            log=spec["log"],
+            log_begin=log_begin,
+            supervisor_pid=os.getpid(),
+            supervisor_ticks=start_ticks(os.getpid()),
+            dir=place,
+            started_at=time.time(),
+            run_id=spec["run_id"],
+        )
+        with open(place + "/exit.json", "w") as file:
+            file.write(" " * END_BYTES)
+        write_json(place + "/id.json", record)
+
     try:
-        pid = start(spec, log, cgroup)
-    except OSError as error:
+        pid = start(spec, log, cgroup, known)
+    except OSError:
         if cgroup:
             os.rmdir(cgroup)
-        say(
-            {
-                "failed": {
-                    "errno": errno.errorcode.get(error.errno or 0, ""),
-                    "text": error.strerror,
-                    "path": error.filename,
-                }
-            }
-        )
-        return
-    record = dict(spec["record"])
-    record.update(
-        pid=pid,
-        start_ticks=start_ticks(pid),
-        session=pid,
-        cgroup=cgroup,
-        log=spec["log"],
-        log_begin=log_begin,
-        supervisor_pid=os.getpid(),
-        supervisor_ticks=start_ticks(os.getpid()),
-        dir=place,
-        started_at=time.time(),
-        run_id=spec["run_id"],
-    )
-    write_json(place + "/id.json", record)
+        for name in ("id.json", "exit.json"):
+            remove(place + "/" + name)
+        raise
     say({"started": record})
     os.close(log)
     null = os.open(os.devnull, os.O_RDWR)
@@ -215,7 +262,7 @@ def wait_for_end(pid: int, place: str, cgroup: Optional[str]) -> None:
             exit_record["at"] = time.time()
             kills = oom_kills(cgroup)
             exit_record["oom_kills"] = kills - (kills_before or 0) if kills is not None else None
-            write_json(place + "/exit.json", exit_record)
+            write_end(place + "/exit.json", exit_record)
     if cgroup:
         try:
             os.rmdir(cgroup)
@@ -229,6 +276,11 @@ def say(message: Dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def say_failed(code: str, text: str, path: Any) -> None:
+    """Why there is no server."""
+    say({"failed": {"errno": code, "text": text, "path": path}})
+
+
 def main(arguments: List[str]) -> None:
     """Read the specification and carry it out."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
@@ -238,16 +290,10 @@ def main(arguments: List[str]) -> None:
         os._exit(0)  # whoever called waits for this one; the other belongs to init from now on
     try:
         supervise(spec)
+    except OSError as error:
+        say_failed(errno.errorcode.get(error.errno or 0, ""), str(error.strerror), error.filename)
     except Exception as error:
-        say(
-            {
-                "failed": {
-                    "errno": "",
-                    "text": "%s: %s" % (type(error).__name__, error),
-                    "path": None,
-                }
-            }
-        )
+        say_failed("", "%s: %s" % (type(error).__name__, error), None)
 
 
 if __name__ == "__main__":

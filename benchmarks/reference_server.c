@@ -10,7 +10,7 @@
  *
  * GET /sent gives one line a finished request and forgets it: its number, which `usage` gives as
  * the prompt's tokens, so that a client's record can be found; when it was read, and when each
- * token was sent, in ns of the system clock. GET /streams gives the most streams at once.
+ * token was sent (the middle of the call that did it), in ns of the system clock. GET /streams gives the most streams at once.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -169,8 +169,9 @@ static void send_token(struct stream *s)
         len += chunk(data + len, "[DONE]");
         len += sprintf(data + len, "0\r\n\r\n");
     }
+    int64_t before = now(CLOCK_REALTIME);
     int failed = emit(s, data, len);
-    s->sent_at[s->sent++] = now(CLOCK_REALTIME);
+    s->sent_at[s->sent++] = before + (now(CLOCK_REALTIME) - before) / 2;
     if (failed) {
         drop(s);
     } else if (last) {

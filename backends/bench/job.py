@@ -60,8 +60,11 @@ def payload() -> bytes:
 
 
 def argv(python: str, program: bytes) -> list[str]:
-    """The command that runs a program such as `payload()`, which follows on standard input."""
-    return [python, "-I", "-c", STUB, str(len(program))]
+    """The command that runs a program such as `payload()`, which follows on standard input.
+
+    Isolated and without `site`: nothing that is installed there is looked at, or can interfere.
+    """
+    return [python, "-I", "-S", "-c", STUB, str(len(program))]
 
 
 def build(

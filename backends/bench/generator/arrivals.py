@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Iterator
+from collections.abc import Iterator
 
 
 def schedule(load: dict[str, object], seed: str) -> Iterator[float]:

@@ -13,6 +13,7 @@ from .lag import MAX_STEP_IDLE_SHARE, max_rss_bytes, merge, percentile
 
 TELL_S = 5.0
 """A worker that takes no command for so long is given up."""
+READ_BYTES = 1 << 16
 SAMPLES = 256
 """Most latencies that wait to be passed on."""
 
@@ -57,7 +58,7 @@ class Child:
     def lines(self) -> list[bytes]:
         """The lines that have come; none, and no longer `alive`, when it is gone."""
         try:
-            data = self.control.recv(1 << 20)
+            data = self.control.recv(READ_BYTES)
         except OSError:
             data = b""
         if not data:

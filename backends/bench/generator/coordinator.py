@@ -8,7 +8,7 @@ import select
 import socket
 import sys
 import time
-from typing import Callable
+from collections.abc import Callable
 
 from . import VERSION
 from .children import Child, finish, fork, health
@@ -282,6 +282,7 @@ class Coordinator:
 
     def _pump(self, until: Callable[[], bool], deadline: float | None, listen: bool = True) -> None:
         """Serve workers and commands until `until` holds or the deadline has passed."""
+        out = self._out
         poll = select.poll()
         by_fd = {child.control.fileno(): child for child in self._children if child.alive}
         for fd in by_fd:
@@ -294,7 +295,15 @@ class Coordinator:
             if deadline is not None and now >= deadline:
                 return
             wait = TICK_S if deadline is None else min(TICK_S, deadline - now)
-            for fd, _ in poll.poll(max(1.0, wait * 1000)):
+            out.flush()
+            if out.waiting:
+                poll.register(out.fd, select.POLLOUT)
+            ready = poll.poll(max(1.0, wait * 1000))
+            if out.waiting:
+                poll.unregister(out.fd)
+            for fd, _ in ready:
+                if fd == out.fd:
+                    continue
                 if fd == self._commands:
                     data = os.read(fd, 65536)
                     if not data:
@@ -307,8 +316,8 @@ class Coordinator:
                     poll.unregister(fd)
                     raise Broken("a worker of the generator died")
                 self._hear(child, lines)
-            if self._out.error is not None:
-                raise Broken("the results cannot be written: %s" % self._out.error.strerror)
+            if out.error is not None:
+                raise Broken("the results cannot be written: %s" % out.error.strerror)
             self._progress()
 
     def _obey(self, data: bytes) -> None:

@@ -84,13 +84,10 @@ class Pool:
         self._glue = glue
         self._size = size
         self._text = glue.join(chosen) + glue
-        offsets = array.array("L", bytes(array.array("L").itemsize * (size + 1)))
-        at = 0
+        offsets = array.array("I", [0])
         width = len(glue)
-        for number, item in enumerate(chosen):
-            offsets[number] = at
-            at += len(item) + width
-        offsets[size] = at
+        for item in chosen:
+            offsets.append(offsets[-1] + len(item) + width)
         self._offsets = offsets
 
     def cut(self, key: str, length: int, unique: bool) -> bytes:

@@ -18,6 +18,23 @@ from backends.errors import ConfigError
 Seconds = Annotated[float, Meta(gt=0)]
 
 
+class TuningConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a host is judged: the `[tuning]` table, and `tuning` of one host, which wins.
+
+    Attributes:
+        profile: Which thresholds.
+        use: What the host is for; some checks depend on it.
+        checks: Files of `[[checks]]`, `[[waivers]]` and `[expected]`, seen from the folder of the
+            configuration; those of the room and of the host all count.
+        expected: Values that were agreed, by check.
+    """
+
+    profile: Literal["default", "latency", "throughput"] | None = None
+    use: Literal["any", "dedicated", "shared", "vm_passthrough"] | None = None
+    checks: tuple[str, ...] = ()
+    expected: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+
+
 class HostConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One `[[hosts]]` entry, or a host named on the command line.
 
@@ -31,6 +48,7 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         container: Its container or VM id there.
         python: The interpreter to use there.
         interval_s: Between samples; the room's own when left out.
+        tuning: How it is judged, where that is otherwise than in the room.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=64)]
@@ -41,6 +59,7 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     container: int | None = None
     python: str = "python3"
     interval_s: Seconds | None = None
+    tuning: TuningConfig = TuningConfig()
 
     @property
     def address(self) -> str:
@@ -84,6 +103,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     refresh: RefreshConfig = RefreshConfig()
     screen: ScreenConfig = ScreenConfig()
     ssh: SshConfig = SshConfig()
+    tuning: TuningConfig = TuningConfig()
     keys: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -118,7 +138,20 @@ def load(path: Path | None = None) -> Config:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise ConfigError("the configuration is not UTF-8", path=wanted, line=line) from None
-    return parse(text, wanted)
+    return _anchored(parse(text, wanted), wanted.absolute().parent)
+
+
+def _anchored(config: Config, folder: Path) -> Config:
+    """The same with the paths of files that it names seen from its own folder."""
+
+    def anchored(tuning: TuningConfig) -> TuningConfig:
+        paths_ = tuple(str(folder / Path(name).expanduser()) for name in tuning.checks)
+        return msgspec.structs.replace(tuning, checks=paths_)
+
+    hosts = tuple(
+        msgspec.structs.replace(host, tuning=anchored(host.tuning)) for host in config.hosts
+    )
+    return msgspec.structs.replace(config, hosts=hosts, tuning=anchored(config.tuning))
 
 
 def parse(text: str, path: Path | None = None) -> Config:
@@ -166,6 +199,18 @@ class _Place:
     def error(self, title: str, where: tuple[str | int, ...], hint: str = "") -> ConfigError:
         return ConfigError(title, path=self._path, line=self._line(where), hint=hint)
 
+    def _sub_table(
+        self, start: int, end: int, best: int, names: list[str], headers: list[int]
+    ) -> tuple[int, int, int, list[str]]:
+        """The same for `[table.names[0]]`, where it follows before the next `[table]`."""
+        header = re.compile(rf"\s*\[[\w\"]+\.\"?{re.escape(names[0])}\"?\s*\]")
+        last = next((n for n in headers if n > start), len(self._lines))
+        for number in range(end, last):
+            if header.match(self._lines[number]):
+                later = (n for n in range(number + 1, last) if re.match(r"\s*\[", self._lines[n]))
+                return number, next(later, last), number + 1, names[1:]
+        return start, end, best, names
+
     def _line(self, where: tuple[str | int, ...]) -> int | None:
         """The line of the deepest part of `where` that is written on a line of its own."""
         start, end, best = 0, len(self._lines), None
@@ -180,6 +225,8 @@ class _Place:
                 later = (n for n in range(start + 1, end) if re.match(r"\s*\[", self._lines[n]))
                 end = next(later, end)
                 names = names[1:]
+                if names and end < len(self._lines):
+                    start, end, best, names = self._sub_table(start, end, best, names, headers)
         for name in names:
             key = re.compile(rf"\s*\"?{re.escape(name)}\"?\s*[=.]")
             found = next((n for n in range(start, end) if key.match(self._lines[n])), None)
@@ -231,7 +278,9 @@ def _plain(message: str) -> str:
 
 def _choices(kind: object) -> str:
     """The values that a closed set allows, or nothing."""
-    if get_origin(kind) is Literal:
+    literals = [one for one in (kind, *get_args(kind)) if get_origin(one) is Literal]
+    if literals:
+        kind = literals[0]
         return "valid here: " + ", ".join(str(value) for value in get_args(kind))
     return ""
 

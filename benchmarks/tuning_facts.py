@@ -64,7 +64,7 @@ async def many_hosts(folder: str, count: int) -> None:
     findings = 0
     async with RoomHub(hosts) as hub:
         pairs = [(session, None) for session in hub.sessions]
-        async for one in audit(pairs, Options(), reading=reading, timeout_s=120.0):
+        async for one in audit(pairs, lambda name: Options(), reading=reading, timeout_s=120.0):
             assert one.error is None, one.error
             times.append(time.monotonic() - began)
             findings += len(one.findings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -14,10 +15,13 @@ from textual.widget import Widget
 from backends.errors import RoomError
 from backends.session import HostSession
 from backends.tuning.desk import Desk, Judged
+from backends.tuning.engine import Options
 from backends.tuning.findings import Finding
 from backends.tuning.gather import Reading
 from backends.tuning.machines import Machines
+from backends.tuning.profiles import NAMES, load
 from backends.tuning.report import trial_text
+from backends.tuning.settings import options_for, profile_of
 from backends.tuning.steps import Form
 from screens.detail import Detail
 from screens.filtering import FilteringScreen
@@ -29,6 +33,8 @@ from tui.rows import Line, Span
 from tui.shell import Shell
 from tui.widgets.row_list import RowList
 
+OF_THE_LIST = frozenset({"mark", "choose", "group", "filter", "waive", "profile"})
+"""What keys do on the list alone."""
 FORMS = tuple(Form)
 FORM_WORDS = {
     Form.RUNTIME: "at once, lost at the next boot",
@@ -56,7 +62,8 @@ class TuningScreen(FilteringScreen):
         "findings, or the one under the cursor, are put right after a look at exactly what will be "
         "written and run, in the form that stands at the head; each is read back, and all of it "
         "can be taken back. UNKNOWN was not readable from here; INCONCLUSIVE needs load. After a "
-        "reboot the host is judged by itself, and what fell back is shown."
+        "reboot the host is judged by itself, and what fell back is shown. P judges by another "
+        "profile; W accepts a finding till a day, with a reason; (own) marks your own checks."
     )
 
     def __init__(self, shell: Shell, reading: Reading | None = None) -> None:
@@ -115,7 +122,10 @@ class TuningScreen(FilteringScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """What belongs to the list is not offered on results."""
-        if action in ("mark", "choose", "group", "filter") and self.results.display:
+        if (
+            action in ("mark", "choose", "group", "filter", "waive", "profile")
+            and self.results.display
+        ):
             return False
         return super().check_action(action, parameters)
 
@@ -181,6 +191,26 @@ class TuningScreen(FilteringScreen):
             check = finding.rule if finding is not None else ""
             self.begin("measuring", lambda desk: self.work.measure(desk, check))
 
+    def action_profile(self) -> None:
+        """Judge what was read by the next profile."""
+        config = self.shell.host_config(self.shell.current)
+        now = self.shell.profiles.get(config.name) or profile_of(self.shell.config, config)
+        chosen = NAMES[(NAMES.index(now) + 1) % len(NAMES)]
+        self.shell.profiles[config.name] = chosen
+        self.notify(f"{chosen}: {load(chosen).description}", timeout=4, markup=False)
+        self.begin("judging", self.work.judge_again)
+
+    def action_waive(self) -> None:
+        """Accept what is under the cursor, with a reason and an end."""
+        finding = self.list.current()
+        if finding is not None and self.judged is not None:
+            self.begin("waiving", lambda desk: self.work.waive(desk, finding))
+
+    def action_reboot(self) -> None:
+        """Show what a reboot will change."""
+        if self.judged is not None:
+            self.begin("looking", self.work.preview_reboot)
+
     def action_try(self) -> None:
         """Measure, apply what is under the cursor, measure again, and take it back."""
         finding = self.list.current()
@@ -214,6 +244,12 @@ class TuningScreen(FilteringScreen):
         reading = replace(self._reading, password=password)
         return Desk(Machines(session, hypervisor), reading=reading)
 
+    def options(self, desk: Desk) -> Options:
+        """How the host is judged: as configured and waived now, by the profile chosen here."""
+        host = desk.machines.host
+        chosen = self.shell.profiles.get(host.name, "")
+        return options_for(self.shell.config, host.config, profile=chosen)
+
     def begin(self, what: str, work: Callable[[Desk], Awaitable[None]]) -> None:
         """One thing at a time; it ends with the screen."""
         desk = self.desk()
@@ -229,6 +265,8 @@ class TuningScreen(FilteringScreen):
 
     async def _guarded(self, desk: Desk, work: Callable[[Desk], Awaitable[None]]) -> None:
         try:
+            desk.options = await asyncio.to_thread(self.options, desk)
+            self.list.profile = desk.options.profile.name
             await work(desk)
         except RoomError as error:
             self.list.message = str(error)

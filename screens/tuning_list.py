@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 from backends.tuning.catalogue import GROUPS
+from backends.tuning.custom import OWN_GROUP
 from backends.tuning.findings import WORST_FIRST, Finding, Verdict
-from backends.tuning.report import by_worth, counts
+from backends.tuning.report import by_worth, counts, waived
 from tui import filters
 from tui.rows import Line, Row, Span
 from tui.themes import Look
@@ -21,11 +22,13 @@ TOKENS = {
     Verdict.PASS: "good",
     Verdict.NOT_APPLICABLE: "faint",
 }
+WAIVED = "waived"
 SHOWN: Mapping[str, frozenset[Verdict]] = {
     "wrong": frozenset({Verdict.FAIL, Verdict.WARN}),
     "open": frozenset({Verdict.UNKNOWN, Verdict.INCONCLUSIVE}),
     "information": frozenset({Verdict.INFO}),
     "passed": frozenset({Verdict.PASS}),
+    WAIVED: frozenset({Verdict.FAIL, Verdict.WARN}),
     "all": frozenset(Verdict),
 }
 """What each choice shows, in the order of the key."""
@@ -45,6 +48,7 @@ class FindingList(RowList):
         marked: Checks that were marked.
         grouped: Whether groups stand one after the other, each below a heading.
         form: Which form of fixes is chosen, for the head.
+        profile: By which profile it was judged, for the head.
         message: What is said while there is nothing.
     """
 
@@ -54,6 +58,7 @@ class FindingList(RowList):
         self.marked: set[str] = set()
         self.grouped = False
         self.form = ""
+        self.profile = ""
         self.message = "not judged yet"
         self._before: dict[str, Verdict] = {}
         self._folded: set[str] = set()
@@ -120,6 +125,8 @@ class FindingList(RowList):
             chosen = finding.check in self._before
         else:
             chosen = finding.verdict in SHOWN[self.choice] and not finding.instance
+            if self.choice != "all":
+                chosen = chosen and bool(finding.waived) == (self.choice == WAIVED)
         text = f"{finding.check} {finding.title} {finding.evidence} {finding.verdict.value}"
         return chosen and self._filter.fits(f"{text} {finding.group} {finding.vantage}", {})
 
@@ -148,7 +155,9 @@ class FindingList(RowList):
         line = Line().add(" ").extend(self._counts())
         line.right([(f"form: {self.form} ", "accent")] if self.form else [], width)
         titles = Line().add("   ").cell("verdict", 14, "dim").cell("check", 26, "dim")
-        return [line.row(width), titles.add("evidence", "dim").row(width)]
+        titles.add("evidence", "dim")
+        titles.right([(f"profile: {self.profile} ", "dim")] if self.profile else [], width)
+        return [line.row(width), titles.row(width)]
 
     def _counts(self) -> list[Span]:
         told = counts(self._findings.values())
@@ -156,6 +165,9 @@ class FindingList(RowList):
         for verdict in WORST_FIRST:
             if told[verdict]:
                 spans.append((f"{told[verdict]} {verdict.value}  ", TOKENS[verdict]))
+        accepted = len(waived(self._findings.values()))
+        if accepted:
+            spans.append((f"{accepted} waived  ", "dim"))
         return spans or [(self.message, "dim")]
 
     def item_row(self, key: Hashable, width: int, *, current: bool) -> Row:
@@ -174,6 +186,8 @@ class FindingList(RowList):
             line.add(f"was {self._before[finding.check].value}  ", "warning")
         if finding.waived:
             line.add("(waived) ", "dim")
+        if finding.group == OWN_GROUP:
+            line.add("(own) ", "accent")
         cost = cost_of(finding)
         if cost and width >= WIDE:
             line.add(f"[{cost}] ", "dim")
@@ -232,7 +246,8 @@ def worst_lines(findings: Sequence[Finding], most: int) -> list[Line]:
     wrong = [
         finding
         for finding in by_worth(findings)
-        if finding.verdict in SHOWN["wrong"] and not finding.instance and not finding.cause
+        if finding.verdict in SHOWN["wrong"]
+        and not (finding.instance or finding.cause or finding.waived)
     ]
     return [
         Line().add("  ").add(f"{f.check} ", TOKENS[f.verdict]).add(f.evidence)

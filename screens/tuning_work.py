@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from backends.errors import ReadOnlyError, UsageError
 from backends.link.base import SecretKind, SecretQuestion
+from backends.tuning import waivers
 from backends.tuning.changes import RootNeeded
 from backends.tuning.desk import Desk, newest
+from backends.tuning.facts import Vantage
+from backends.tuning.findings import Finding
 from backends.tuning.machines import holders, needs_name
 from backends.tuning.measurements import experiment, verdict
 from backends.tuning.measurements.desk import Wishes, measure_host
 from backends.tuning.measurements.parts import PARTS, settling
+from backends.tuning.reboot import preview
+from backends.tuning.report import WRONG
 from backends.tuning.snapshot import decode_snapshot
 from backends.tuning.steps import Plan
 from screens.auth import AuthScreen
 from screens.confirm import ConfirmScreen
 from screens.own_files import OwnFilesScreen
+from screens.waiver import WaiverScreen
 
 if TYPE_CHECKING:
     from screens.tuning import TuningScreen
@@ -44,6 +51,55 @@ class TuningWork:
                 break
             judged = await desk.judge()
         self._screen.take(desk, judged)
+
+    async def judge_again(self, desk: Desk) -> None:
+        """Judge the same readings by what holds now: another profile, another waiver."""
+        judged = self._screen.judged
+        if judged is not None:
+            self._screen.take(desk, await desk.again(judged))
+
+    async def waive(self, desk: Desk, finding: Finding) -> None:
+        """Accept a finding till a day, or change or take away what was accepted."""
+        screen, name = self._screen, desk.machines.host.name
+        kept = await asyncio.to_thread(waivers.of, name, finding.check, finding.rule)
+        if kept is None and finding.waived:
+            where = "it is waived in a file of your checks, and changed there"
+            screen.notify(f"{finding.check}: {where}", markup=False)
+            return
+        if kept is None and finding.verdict not in WRONG:
+            screen.notify(f"{finding.check} is {finding.verdict.value}: nothing to accept")
+            return
+        answer = await screen.app.push_screen_wait(WaiverScreen(name, finding, kept))
+        if answer is None:
+            return
+        if kept is not None:
+            await asyncio.to_thread(waivers.drop, kept.host, kept.check)
+        if answer.reason:
+            made = await asyncio.to_thread(
+                waivers.accept, name, finding.check, answer.reason, answer.until
+            )
+            said = f"accepted until {made.until}; the key o shows what is waived"
+        else:
+            said = "the waiver is taken away"
+        screen.notify(f"{finding.check}: {said}", timeout=5, markup=False)
+        desk.options = await asyncio.to_thread(screen.options, desk)
+        await self.judge_again(desk)
+
+    async def preview_reboot(self, desk: Desk) -> None:
+        """Show what a reboot of the host, or of the hypervisor below it, will change."""
+        screen, judged = self._screen, self._screen.judged
+        assert judged is not None
+        changes = await asyncio.to_thread(preview, judged.gathered.document)
+        below = desk.machines.vantages[Vantage.HOST]
+        await screen.app.push_screen_wait(
+            ConfirmScreen(
+                screen.shell.look,
+                title=f"What a reboot of {below} will change",
+                text="Made of what was read last; (may) is what nobody can know before.",
+                runs=[change.line for change in changes] or ["nothing that these facts know of"],
+                locked="Nothing is rebooted here.",
+            )
+        )
 
     async def fix(self, desk: Desk, ids: Sequence[str]) -> None:
         """Plan, show, and carry out after a yes."""

@@ -47,6 +47,7 @@ class Shell:
         settings_version: Grows with every change of the above.
         alerts_seen: How many alerts had come when their list was last looked at.
         judged: By host: the newest run of the tuning checklist.
+        profiles: By host: the tuning profile chosen on screen, in the place of the configured one.
         secrets: Passwords that were typed, in memory alone.
         keep: Writes the state file.
         complain: Shows that it could not be written.
@@ -71,6 +72,7 @@ class Shell:
     settings_version: int = 0
     alerts_seen: int = 0
     judged: dict[str, Judged] = field(default_factory=dict)
+    profiles: dict[str, str] = field(default_factory=dict)
     secrets: Secrets = field(default_factory=Secrets, repr=False)
     past: dict[str, RunRow] = field(default_factory=dict)
     keep: Callable[[Shell], None] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backends.errors import RoomError
@@ -58,7 +58,7 @@ class Audited:
 
 async def audit(
     pairs: Sequence[Pair],
-    options: Options,
+    options_of: Callable[[str], Options],
     *,
     reading: Reading | None = None,
     timeout_s: float = 30.0,
@@ -67,11 +67,11 @@ async def audit(
 
     Args:
         pairs: Hosts, each with the hypervisor below it or None.
-        options: How they are judged.
+        options_of: How the host of a name is judged; may read files.
         reading: How facts are read.
         timeout_s: How long a host may take to answer.
     """
-    tasks = [asyncio.create_task(_one(pair, options, reading, timeout_s)) for pair in pairs]
+    tasks = [asyncio.create_task(_one(pair, options_of, reading, timeout_s)) for pair in pairs]
     try:
         for done in asyncio.as_completed(tasks):
             yield await done
@@ -81,9 +81,12 @@ async def audit(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _one(pair: Pair, options: Options, reading: Reading | None, timeout_s: float) -> Audited:
+async def _one(
+    pair: Pair, options_of: Callable[[str], Options], reading: Reading | None, timeout_s: float
+) -> Audited:
     host, below = pair
     try:
+        options = await asyncio.to_thread(options_of, host.name)
         gathered = await gather(
             host,
             hypervisor=below,

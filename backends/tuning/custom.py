@@ -71,12 +71,20 @@ class CustomCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fix: CustomFix | None = None
 
 
-class Waiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A finding that was accepted, why, and until when."""
+class Waiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A finding that was accepted, why, and until when.
+
+    Attributes:
+        check: A check's id, for all its instances, or that of one instance.
+        host: Where alone it holds; everywhere when empty.
+        by: Who accepted it.
+    """
 
     check: str
     reason: str
     until: datetime.date
+    host: str = ""
+    by: str = ""
 
 
 class Custom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,6 +105,8 @@ class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     use: Use = "any"
 
 
+OWN_GROUP: Final = "yours"
+"""The group of the operator's own checks."""
 MAX_CHARS: Final = 1 << 20
 MAX_CHECKS: Final = 1000
 _PLACE: Final = re.compile(r"\$\.(?P<table>\w+)(?:\[(?P<index>\d+|\.\.\.)\])?(?:\.(?P<key>\w+))?")
@@ -105,8 +115,13 @@ _NESTED: Final = re.compile(r"\([^()]*[+*}][^()]*\)[+*{]")
 """A repetition of a repetition: takes for ever on the wrong text."""
 
 
-def parse(text: str, path: Path | None = None) -> Custom:
+def parse(text: str, path: Path | None = None, known: Collection[str] = ()) -> Custom:
     """Read the operator's file.
+
+    Args:
+        text: TOML.
+        path: Where it came from, for messages.
+        known: Ids of checks of the operator's own that other files have.
 
     Raises:
         ConfigError: Not TOML, an unknown key, a check that asks for nothing, a bad pattern, an id
@@ -124,7 +139,7 @@ def parse(text: str, path: Path | None = None) -> Custom:
         raise ConfigError(
             f"tuning checks: {len(custom.checks)} checks", path=path, hint=f"at most {MAX_CHECKS}"
         )
-    seen: set[str] = set()
+    seen: set[str] = set(known)
     for place, check in enumerate(custom.checks):
         line = _line(text, "checks", place, "id")
         if check.id in seen:
@@ -142,13 +157,13 @@ def parse(text: str, path: Path | None = None) -> Custom:
                 line=line,
                 hint="say why, and for whom",
             )
-        _known(waiver.check, seen, path, line)
+        known_check(waiver.check, seen, path, line)
     for name in custom.expected:
-        _known(name, seen, path, _line(text, "expected", 0, name))
+        known_check(name, seen, path, _line(text, "expected", 0, name))
     return custom
 
 
-def _known(id_: str, own: Collection[str], path: Path | None, line: int | None) -> None:
+def known_check(id_: str, own: Collection[str], path: Path | None, line: int | None) -> None:
     """A typing error in an id would be a waiver that never waives."""
     rule = re.split(r"[\[@]", id_, maxsplit=1)[0]
     if rule in own or rule in entries():
@@ -274,7 +289,7 @@ def custom_entry(check: CustomCheck) -> Entry:
         persist="",
         undo="",
         sources=[check.source] if check.source else [],
-        group="yours",
+        group=OWN_GROUP,
     )
 
 
@@ -351,11 +366,15 @@ def waive(findings: Sequence[Finding], waivers: Sequence[Waiver], today: str) ->
     by_check = {w.check: w for w in sorted(waivers, key=lambda w: w.until)}
     result = []
     for finding in findings:
-        waiver = by_check.get(finding.check) or by_check.get(finding.rule)
+        whole = re.sub(r"\[.*\]", "", finding.check)
+        waiver = next(
+            (by_check[c] for c in (finding.check, whole, finding.rule) if c in by_check), None
+        )
         if waiver is None or finding.verdict not in (Verdict.FAIL, Verdict.WARN):
             result.append(finding)
         elif waiver.until.isoformat() >= today:
-            reason = f"{waiver.reason} (until {waiver.until.isoformat()})"
+            by = f", {waiver.by}" if waiver.by else ""
+            reason = f"{waiver.reason} (until {waiver.until.isoformat()}{by})"
             result.append(replace(finding, waived=reason))
         else:
             ended = f"its waiver ended {waiver.until.isoformat()}: {waiver.reason}"

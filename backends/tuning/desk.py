@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -82,6 +82,11 @@ class Desk:
             return worse
 
         return Judged(gathered, findings, await _stored(kept))
+
+    async def again(self, judged: Judged) -> Judged:
+        """The same readings judged by other options; nothing is read, nothing kept."""
+        document = judged.gathered.document
+        return replace(judged, findings=await asyncio.to_thread(evaluate, document, self.options))
 
     async def plan(self, judged: Judged, ids: Sequence[str], *, form: Form = Form.RUNTIME) -> Plan:
         """What would be done for these findings; see `backends.tuning.prepare`."""

@@ -58,6 +58,13 @@ class Change:
     certain: bool = True
     note: str = ""
 
+    @property
+    def line(self) -> str:
+        """In one line."""
+        may = "" if self.certain else " (may)"
+        note = f"  [{self.note}]" if self.note else ""
+        return f"{self.what}: {self.now} -> {self.after}{may}{note}"
+
 
 def preview(document: FactsDocument) -> list[Change]:
     """What a reboot of the host will change, as far as its facts tell."""

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from backends.tuning.catalogue import GROUPS
+from backends.tuning.custom import OWN_GROUP
 from backends.tuning.findings import (
     SEVEREST_FIRST,
     WORST_FIRST,
@@ -55,8 +56,14 @@ def by_worth(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def counts(findings: Iterable[Finding]) -> Counter[Verdict]:
-    """How many checks came to each verdict; instances of one check count once."""
-    return Counter(f.verdict for f in findings if "[" not in f.check and not f.cause)
+    """How many checks came to each verdict; instances count once, what is waived not at all."""
+    counted = (f for f in findings if "[" not in f.check and not f.cause and not f.waived)
+    return Counter(f.verdict for f in counted)
+
+
+def waived(findings: Iterable[Finding]) -> list[Finding]:
+    """What is wrong and was accepted."""
+    return [f for f in findings if f.waived and "[" not in f.check and not f.cause]
 
 
 def to_json(findings: Sequence[Finding]) -> bytes:
@@ -157,7 +164,7 @@ def to_text(findings: Sequence[Finding], *, every: bool = False) -> str:
             continue
         if "[" in finding.check and finding.verdict in quiet:
             continue
-        note = " (waived)" if finding.waived else ""
+        note = f" (waived: {finding.waived})" if finding.waived else ""
         lines.append(f"{finding.verdict.value:<12}  {finding.check}{note}: {finding.evidence}")
         if finding.cause:
             lines.append(f"{'':<14}because of {finding.cause}")
@@ -183,8 +190,11 @@ def trial_text(finding: Finding) -> str:
 
 def summary(findings: Iterable[Finding]) -> str:
     """`2 FAIL, 3 WARN, 40 PASS`, worst first."""
+    findings = list(findings)
     counted = counts(findings)
     parts = [f"{counted[verdict]} {verdict.value}" for verdict in WORST_FIRST if counted[verdict]]
+    accepted = len(waived(findings))
+    parts += [f"{accepted} waived"] if accepted else []
     return ", ".join(parts) or "nothing was recognised"
 
 
@@ -208,7 +218,7 @@ def to_markdown(findings: Sequence[Finding], title: str = "Tuning") -> str:
                 lines.append(f"  - explains: {', '.join(f'`{s}`' for s in symptoms)}")
             lines.extend(f"  - source: <{url}>" for url in finding.sources[:2])
         lines.append("")
-    for group, heading in {**GROUPS, "yours": "Your own checks"}.items():
+    for group, heading in {**GROUPS, OWN_GROUP: "Your own checks"}.items():
         rows = [f for f in findings if f.group == group]
         if rows:
             lines += [f"## {heading}", "", "| check | verdict | evidence |", "| --- | --- | --- |"]

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from backends import paths
-from backends.config import Config, HostConfig, load, parse, resolve_hosts
+from backends.config import Config, HostConfig, TuningConfig, load, parse, resolve_hosts
 from backends.errors import ConfigError, RoomError
 from backends.state import RoomState, load_state, save_state
 
@@ -22,7 +22,8 @@ def uncommented(text: str) -> str:
 
 
 def test_the_sample_is_the_defaults() -> None:
-    assert parse(SAMPLE.read_text()) == Config()
+    defaults = TuningConfig(profile="default", use="any")
+    assert parse(SAMPLE.read_text()) == Config(tuning=defaults)
 
 
 def test_every_key_of_the_sample_is_real_and_every_real_key_is_in_the_sample() -> None:
@@ -32,7 +33,10 @@ def test_every_key_of_the_sample_is_real_and_every_real_key_is_in_the_sample() -
     assert config.hosts[0].container == 129
     for kind, table in (
         (HostConfig, r"\[\[hosts\]\]"),
-        *((type(getattr(config, name)), rf"\[{name}\]") for name in ("refresh", "screen", "ssh")),
+        *(
+            (type(getattr(config, name)), rf"\[{name}\]")
+            for name in ("refresh", "screen", "tuning", "ssh")
+        ),
     ):
         body = re.search(rf"{table}(.*?)(?=\n\[|\Z)", text, re.DOTALL)
         assert body
@@ -59,6 +63,9 @@ def test_every_key_of_the_sample_is_real_and_every_real_key_is_in_the_sample() -
         ('[[hosts]]\nname="a"\nhypervisor="b"', "there is no host 'b'", 3, "a"),
         ('[[hosts]]\nname="a"\ncontainer=1', "`hosts.container` needs `hypervisor`", 3, ""),
         ('[[hosts]]\nname="-oProxyCommand=x"', "can't be a host's name", 2, ""),
+        ('[tuning]\n\nprofile="fast"', "`tuning.profile`: invalid enum value 'fast'", 3, "latency"),
+        ('[[hosts]]\nname="a"\n[hosts.tuning]\nuze="any"', "`hosts.tuning.uze`", 4, "`use`"),
+        ('[[hosts]]\nname="a"\ntuning={profil="latency"}', "`hosts.tuning.profil`", 3, "profile"),
         ("scren = 2", "unknown key `scren`", 1, "`screen`"),
         ("x = ", "not valid TOML", 1, ""),
         ('refresh = {interval_s = "q"}', "`refresh.interval_s`: expected float, got str", 1, ""),

@@ -166,7 +166,7 @@ def named(app: RoomApp, screen: TuningScreen, run: Judged) -> None:
 
 SHOTS = {
     "list": Shown(keys=("j", "space")),
-    "groups": Shown(keys=("o", "o", "o", "o", "v")),
+    "groups": Shown(keys=("o", "o", "o", "o", "o", "v")),
     "detail": Shown(
         lambda app, screen, run: app.push_screen(
             FindingScreen(app.shell, run, finding(run, "numa.balancing"))

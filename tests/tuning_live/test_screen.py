@@ -77,7 +77,9 @@ class Opened:
 
     async def asked(self) -> ConfirmScreen:
         """Wait for the question."""
-        await until(self.pilot, lambda: isinstance(self.app.screen, ConfirmScreen))
+        await until(
+            self.pilot, lambda: isinstance(self.app.screen, ConfirmScreen) and "Esc" in self.text
+        )
         assert isinstance(self.app.screen, ConfirmScreen)
         return self.app.screen
 
@@ -91,19 +93,31 @@ class Opened:
         return {r.check: r.outcome for r in self.screen.results.results}
 
     @property
+    def notices(self) -> str:
+        """What was said in passing."""
+        return "\n".join(notice.message for notice in self.app._notifications)
+
+    @property
     def text(self) -> str:
         return screen_text(self.app)
 
 
 @asynccontextmanager
-async def checklist(tree: Tree, host: HostConfig = HOST, size: tuple[int, int] = SIZE):  # type: ignore[no-untyped-def]
-    """Open it and wait for the first run."""
-    app = RoomApp(Shell(make_look("dark", ascii_set=False), [host]), Maker(host))
+async def checklist(  # type: ignore[no-untyped-def]
+    tree: Tree,
+    host: HostConfig = HOST,
+    size: tuple[int, int] = SIZE,
+    config: Config | None = None,
+    judged: bool = True,
+):
+    """Open it and wait for the first run, where one is to be had."""
+    shell = Shell(make_look("dark", ascii_set=False), [host], config=config or Config())
+    app = RoomApp(shell, Maker(host))
     async with app.run_test(size=size) as pilot:
         await ready(pilot)
         screen = TuningScreen(app.shell, Reading(root=str(tree.folder)))
         await app.push_screen(screen)
-        await until(pilot, lambda: screen.judged is not None and not screen.busy)
+        await until(pilot, lambda: (screen.judged is not None and not screen.busy) or not judged)
         yield Opened(pilot, app, screen)
 
 

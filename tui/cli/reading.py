@@ -16,20 +16,21 @@ if TYPE_CHECKING:
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
     """How a host is reached and read."""
-    parser.add_argument("--config", type=Path, help="configuration file to use")
-    parser.add_argument(
+    group = parser.add_argument_group("how the host is reached and read")
+    group.add_argument("--config", type=Path, help="configuration file to use")
+    group.add_argument(
         "--sudo", action="store_true", help="use `sudo -n` for what only root may read"
     )
-    parser.add_argument(
+    group.add_argument(
         "--ask-password", action="store_true", help="ask for sudo's password; it is kept nowhere"
     )
-    parser.add_argument(
+    group.add_argument(
         "--root", default="/", metavar="FOLDER", help="a folder on the host in the place of /"
     )
-    parser.add_argument(
+    group.add_argument(
         "--root-below", default="", metavar="FOLDER", help="the same on the hypervisor below it"
     )
-    parser.add_argument(
+    group.add_argument(
         "--timeout", type=float, default=30.0, metavar="SECONDS",
         help="give up when the host is not reached by then (default %(default)s)",
     )  # fmt: skip

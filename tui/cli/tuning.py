@@ -3,162 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import sys
 from pathlib import Path
 
+from backends import config as configuration
+from backends.config import Config
 from backends.errors import UsageError
 from backends.tuning import readers, report
 from backends.tuning.catalogue import GROUPS, Entry, entries
 from backends.tuning.compare import compare
-from backends.tuning.custom import Custom, parse
 from backends.tuning.engine import Options, evaluate
 from backends.tuning.facts import FactsDocument, decode, merge
 from backends.tuning.findings import Finding
-from backends.tuning.profiles import NAMES, load
-from backends.tuning.reboot import preview
-from tui.cli.reading import add_reading
+from backends.tuning.profiles import load
+from backends.tuning.reboot import Change, preview
+from backends.tuning.settings import options_for
+from tui.cli.tuning_arguments import HOST, add_arguments
 
 MAX_FILE_BYTES = 64 << 20
-HOST = "host"
-EPILOG = (
-    "exit status: 0 nothing wrong, 10 warnings, 20 failures, 30 critical failures, "
-    "2 a file cannot be used"
-)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the sub-commands."""
-    parser.epilog = EPILOG
-    commands = parser.add_subparsers(
-        dest="action", required=True, metavar="HOST | ACTION", action=_HostOrAction
-    )
-    # Any first word that is no action is a host, or a file of saved facts.
-    commands.choices = None  # type: ignore[assignment]
-    host = commands.add_parser(HOST, help="judge a host as it is now", epilog=EPILOG)
-    host.add_argument("host", metavar="HOST", help="a host, or a file of `gpuroom facts`")
-    _judging(host)
-    _forms(host)
-    add_reading(host)
-    host.add_argument(
-        "then",
-        nargs="?",
-        default="judge",
-        choices=(
-            "judge",
-            "apply",
-            "rollback",
-            "history",
-            "report",
-            "files",
-            "measure",
-            "experiment",
-        ),
-        help="judge (the default), apply fixes, roll a snapshot back, list the history, a "
-        "document for colleagues, what gpuroom made lasting, measure, or try a fix and "
-        "measure before and after",
-    )
-    host.add_argument(
-        "snapshot",
-        nargs="?",
-        metavar="WHAT",
-        help="rollback: the snapshot, the newest when left out; experiment: the check",
-    )
-    host.add_argument(
-        "--only",
-        nargs="+",
-        metavar="ID",
-        help="apply: the findings to put right; measure, experiment: what to measure",
-    )
-    form = host.add_mutually_exclusive_group()
-    form.add_argument(
-        "--form",
-        choices=("runtime", "persistent", "both"),
-        default="runtime",
-        help="apply: what acts at once (the default), what lasts, or both",
-    )
-    form.add_argument("--persistent", action="store_true", help="apply: the same as --form both")
-    host.add_argument("--remove", nargs="+", metavar="ID", help="files: settings or paths to go")
-    host.add_argument("--dry-run", action="store_true", help="apply: show what would be done")
-    host.add_argument("--yes", action="store_true", help="do it without asking")
-    host.add_argument(
-        "--host-name", default="", metavar="NAME", help="must be given where production serves"
-    )
-    host.add_argument("--path", default="", help="measure: a model there, whose file is read")
-    host.add_argument("--python", default="", help="measure: the python there that has torch")
-    host.add_argument("--history", action="store_true", help="measure: list earlier ones")
-    host.add_argument(
-        "--compare",
-        nargs=2,
-        type=int,
-        metavar=("A", "B"),
-        help="measure: two of the history, figure by figure",
-    )
-    host.add_argument(
-        "--seconds", type=float, default=12.0, help="measure: of the load for links (default 12)"
-    )
-    host.add_argument("--runs", type=int, default=3, help="experiment: runs on each side")
-    host.add_argument("--keep", action="store_true", help="experiment: leave the fix in place")
-    host.add_argument("--force", action="store_true", help="rollback: also what others changed")
-    read = commands.add_parser(
-        "read",
-        help="judge saved facts or printed output (nvidia-smi, lspci, dmesg, lscpu, ...)",
-        epilog=EPILOG,
-    )
-    read.add_argument("files", nargs="+", metavar="FILE", help="files of one host; - is stdin")
-    _judging(read)
-    _forms(read)
-    audit = commands.add_parser(
-        "audit", help="judge many hosts at once, a line each", epilog=EPILOG
-    )
-    audit.add_argument("hosts", nargs="*", metavar="HOST", help="all configured when left out")
-    _judging(audit)
-    audit.add_argument("--json", action="store_true", help="print a JSON list of hosts")
-    add_reading(audit)
-    diff = commands.add_parser("diff", help="what differs between two hosts, or two times")
-    diff.add_argument(
-        "a",
-        metavar="A",
-        help="a file (facts.json, printed output), a host as it is now, or a run of its history: "
-        "HOST@NUMBER, HOST@last, HOST@-1",
-    )
-    diff.add_argument("b", metavar="B")
-    add_reading(diff)
-    _judging(diff)
-    diff.add_argument("--json", action="store_true", help="print JSON")
-    reboot = commands.add_parser("reboot", help="what a reboot will change, before it happens")
-    reboot.add_argument("files", nargs="+", metavar="FILE", help="files of one host; - is stdin")
-    reboot.add_argument("--json", action="store_true", help="print JSON")
-    explain = commands.add_parser("explain", help="what a check reads, wants, and why")
-    explain.add_argument("id", metavar="ID")
-    explain.add_argument("--json", action="store_true", help="print JSON")
-    listing = commands.add_parser("list", help="all checks")
-    listing.add_argument("--thresholds", action="store_true", help="the thresholds of a profile")
-    listing.add_argument("--profile", choices=NAMES, default="default")
-    listing.add_argument("--json", action="store_true", help="print JSON")
-
-
-class _HostOrAction(argparse._SubParsersAction):  # type: ignore[type-arg]
-    """`gpuroom tuning gpu01 ...` means `gpuroom tuning host gpu01 ...`."""
-
-    def __call__(self, parser, namespace, values, option_string=None):  # type: ignore[no-untyped-def]
-        if values[0] not in self._name_parser_map:
-            values = [HOST, *values]
-        super().__call__(parser, namespace, values, option_string)
-
-
-def _judging(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--profile", choices=NAMES, default="default", help="thresholds to use")
-    parser.add_argument("--checks", type=Path, metavar="TOML", help="your checks and waivers")
-    parser.add_argument("--all", action="store_true", help="also checks of which nothing was read")
-
-
-def _forms(parser: argparse.ArgumentParser) -> None:
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print a JSON list of findings")
-    form.add_argument("--markdown", action="store_true", help="print a document")
-    form.add_argument("--sarif", action="store_true", help="print SARIF 2.1.0")
-    form.add_argument("--facts", action="store_true", help="print the facts that were read")
+__all__ = ["add_arguments", "run"]
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -169,6 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         "audit": _audit,
         "diff": _diff,
         "reboot": _reboot,
+        "waivers": _waivers,
         "explain": _explain,
         "list": _list,
     }
@@ -182,22 +46,33 @@ def _read(arguments: argparse.Namespace) -> int:
     if arguments.facts:
         _write(encode(document))
         return 0
-    return show(arguments, evaluate(document, _options(arguments)), document)
+    config = configuration.load(arguments.config)
+    options = options_of(config, document.host, arguments)
+    return show(arguments, evaluate(document, options), document)
 
 
 def _host(arguments: argparse.Namespace) -> int:
-    if arguments.then == "judge" and Path(arguments.host).is_file():
+    if Path(arguments.host).is_file() and arguments.then in ("judge", "reboot-preview"):
         arguments.files = [arguments.host]
-        return _read(arguments)
-    from tui.cli import tuning_live
+        return _read(arguments) if arguments.then == "judge" else _reboot(arguments)
+    from tui.cli import tuning_live, tuning_waivers
 
-    return tuning_live.run(arguments, _options(arguments))
+    if arguments.then in ("waive", "unwaive"):
+        return tuning_waivers.change(arguments)
+    config = configuration.load(arguments.config)
+    return tuning_live.run(config, arguments, options_of(config, arguments.host, arguments))
 
 
 def _audit(arguments: argparse.Namespace) -> int:
     from tui.cli import tuning_audit
 
-    return tuning_audit.run(arguments, _options(arguments))
+    return tuning_audit.run(arguments)
+
+
+def _waivers(arguments: argparse.Namespace) -> int:
+    from tui.cli import tuning_waivers
+
+    return tuning_waivers.show(arguments)
 
 
 def show(arguments: argparse.Namespace, findings: list[Finding], document: FactsDocument) -> int:
@@ -219,11 +94,11 @@ def show(arguments: argparse.Namespace, findings: list[Finding], document: Facts
 
 
 def _diff(arguments: argparse.Namespace) -> int:
-    options = _options(arguments)
     first, second = _sides(arguments)
+    config = configuration.load(arguments.config)
     found: tuple[list[Finding], list[Finding]] = (
-        evaluate(first, options),
-        evaluate(second, options),
+        evaluate(first, options_of(config, first.host, arguments)),
+        evaluate(second, options_of(config, second.host, arguments)),
     )
     result = compare(first, second, *found)
     text = result.to_text(arguments.a, arguments.b)
@@ -252,18 +127,18 @@ def _sides(arguments: argparse.Namespace) -> tuple[FactsDocument, FactsDocument]
 
 
 def _reboot(arguments: argparse.Namespace) -> int:
-    changes = preview(load_files(arguments.files))
-    if arguments.json:
+    return show_reboot(preview(load_files(arguments.files)), as_json=arguments.json)
+
+
+def show_reboot(changes: list[Change], *, as_json: bool) -> int:
+    """Print what a reboot will change; gives the exit status."""
+    if as_json:
         import msgspec
 
         _write(msgspec.json.format(msgspec.json.encode(changes), indent=2) + b"\n")
         return 0
-    lines = []
-    for change in changes:
-        may = "" if change.certain else " (may)"
-        note = f"  [{change.note}]" if change.note else ""
-        lines.append(f"{change.what}: {change.now} -> {change.after}{may}{note}")
-    _write(("\n".join(lines) or "nothing that these facts know of").encode() + b"\n")
+    lines = [change.line for change in changes] or ["nothing that these facts know of"]
+    _write("\n".join(lines).encode() + b"\n")
     return 0
 
 
@@ -337,22 +212,15 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _options(arguments: argparse.Namespace) -> Options:
-    custom = Custom()
-    if arguments.checks is not None:
-        try:
-            text = arguments.checks.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"cannot read {arguments.checks}", str(error)) from error
-        custom = parse(text, arguments.checks)
-    return Options(
-        profile=load(arguments.profile),
+def options_of(config: Config, host: str, arguments: argparse.Namespace) -> Options:
+    """How a host is judged: as configured, with what the command line says over it."""
+    (found,) = configuration.resolve_hosts(config, [host or "a file"])
+    return options_for(
+        config,
+        found,
+        profile=arguments.profile,
+        files=[] if arguments.checks is None else [arguments.checks],
         only_touched=not arguments.all,
-        checks=custom.checks,
-        waivers=custom.waivers,
-        expected=custom.expected,
-        use=custom.use,
-        today=datetime.datetime.now(datetime.UTC).date().isoformat(),
     )
 
 

@@ -32,22 +32,26 @@ SHOWN: Final = (
 )  # fmt: skip
 
 
-def run(arguments: argparse.Namespace, options: Options) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Judge the hosts named, or all that are configured."""
     config = configuration.load(arguments.config)
     names = arguments.hosts or [host.name for host in config.hosts]
     if not names:
         raise UsageError("no hosts", hint="name them, or configure [[hosts]]")
     pairs = [machines(config, name) for name in dict.fromkeys(names)]
-    return asyncio.run(_audit(config, pairs, arguments, options))
+    return asyncio.run(_audit(config, pairs, arguments))
 
 
 async def _audit(
     config: Config,
     pairs: list[tuple[HostConfig, HostConfig | None]],
     arguments: argparse.Namespace,
-    options: Options,
 ) -> int:
+    from tui.cli.tuning import options_of
+
+    def options(name: str) -> Options:
+        return options_of(config, name, arguments)
+
     reading = reading_of(arguments)
     hosts = {
         host.name: msgspec.structs.replace(host, interval_s=SELDOM_S)

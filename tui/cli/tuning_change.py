@@ -75,7 +75,7 @@ async def roll_back(config: Config, arguments: argparse.Namespace, options: Opti
     async with opened(config, arguments.host) as (session, below):
         both = Machines(session, below)
         desk = Desk(both, options, reading)
-        stored = _snapshot(await desk.snapshots(), arguments.snapshot, arguments.host)
+        stored = _snapshot(await desk.snapshots(), arguments.what, arguments.host)
         for one in both.sessions:
             await reached(one, arguments.timeout)
         careful = needs_name(both)

@@ -24,6 +24,7 @@ from backends.tuning.facts import FactsDocument, Vantage
 from backends.tuning.findings import WORST_FIRST, Finding
 from backends.tuning.gather import Gathered, gather
 from backends.tuning.measurements.experiment import decode as decode_experiment
+from backends.tuning.reboot import preview
 from backends.tuning.report_document import About, Made, document
 from backends.tuning.runs import fell_back, keep
 from backends.tuning.snapshot import decode_results, decode_snapshot
@@ -85,14 +86,14 @@ def gather_hosts(arguments: argparse.Namespace, names: Sequence[str]) -> dict[st
     return dict(zip(names, asyncio.run(every()), strict=True))
 
 
-def run(arguments: argparse.Namespace, options: Options) -> int:
+def run(config: Config, arguments: argparse.Namespace, options: Options) -> int:
     """`gpuroom tuning HOST [ACTION]`."""
-    config = configuration.load(arguments.config)
     from tui.cli import tuning_change as change
     from tui.cli import tuning_measure as measure
 
     actions = {
         "judge": _judge,
+        "reboot-preview": _reboot,
         "apply": change.apply,
         "rollback": change.roll_back,
         "files": change.files,
@@ -113,6 +114,16 @@ async def _judge(config: Config, arguments: argparse.Namespace, options: Options
     findings = evaluate(gathered.document, options)
     _remember(gathered, findings)
     return show(arguments, findings, gathered.document)
+
+
+async def _reboot(config: Config, arguments: argparse.Namespace, options: Options) -> int:
+    """What a reboot of the host, or of the hypervisor below it, will change."""
+    from tui.cli.tuning import show_reboot
+
+    gathered = await gather_host(config, arguments, options)
+    for note in gathered.notes:
+        print(f"note: {note}", file=sys.stderr)
+    return show_reboot(preview(gathered.document), as_json=arguments.json)
 
 
 def _remember(gathered: Gathered, findings: Sequence[Finding]) -> None:

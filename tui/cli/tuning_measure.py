@@ -135,13 +135,13 @@ async def _one(number: int) -> StoredMeasurement:
 
 async def experiment(config: Config, arguments: argparse.Namespace, options: Options) -> int:
     """Try a fix: measure, apply, measure, take back unless it is to be kept."""
-    if not arguments.snapshot:
+    if not arguments.what:
         raise UsageError("experiment needs a check", hint="`gpuroom tuning HOST` lists them")
     parts = chosen(arguments.only) if arguments.only else ()
     async with opened(config, arguments.host) as (session, below):
         desk = Desk(Machines(session, below), options, reading_of(arguments))
         judged = await desk.judge(arguments.timeout)
-        trial = await experiments.prepare(desk, judged, arguments.snapshot, parts)
+        trial = await experiments.prepare(desk, judged, arguments.what, parts)
         told("\n".join(trial.lines()))
         told("leave it in place" if arguments.keep else "take it back")
         if arguments.dry_run:

@@ -24,7 +24,7 @@ from backends.servers.launchers.base import LogPlace
 from backends.servers.logpins import Pins
 from backends.servers.logquery import ERRORS, Pattern, Query
 from backends.servers.logstore import LogStore
-from backends.servers.logtext import Item, each_line
+from backends.servers.logtext import Item
 from backends.servers.logtimes import TimeSearch
 from backends.servers.prefixes import Level
 from screens.base import HubScreen
@@ -254,10 +254,8 @@ class LogScreen(HubScreen):
             if chunk is None:
                 break
             begin, data = chunk
-            for offset, raw in each_line(data, begin):
-                if offset >= until:
-                    return until
-                self.pins.take(raw[:65536], offset)
+            data = data[: until - begin]
+            self.pins.take(data, begin)
             at = begin + max(1, len(data))
             await asyncio.sleep(0)
         return at

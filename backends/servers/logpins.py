@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -10,17 +9,27 @@ from typing import Final
 from backends.servers.engines import ENGINES
 from backends.servers.engines.base import Advice
 from backends.servers.lines import LogLine
-from backends.servers.logquery import ERRORS
+from backends.servers.logerrors import ErrorReader
+from backends.servers.logsieve import GRAVE, Sieve
 from backends.servers.logtext import parse_line
 from backends.servers.phrases import Phrases
 
 MAX_PINS: Final = 40
-MAX_JUDGED_CHARS: Final = 4096
+MAX_JUDGED_CHARS: Final = 1024
 """What a line is, its beginning says; a pattern is never tried on more."""
-_HINT: Final = re.compile(
-    rb"(?i)warn|perform|optimal|fall|default|disab|overrid|overrul|reset|balanc|availab|adjust|"
-    rb"reduc|ignor|slow|not |no "
-)
+_MAX_READ_BYTES: Final = 8192
+_HINTS: Final = Sieve(
+    (
+        b"adjust", b"are set", b"availab", b"balanc", b"casting", b"context", b"cpu kv", b"default",
+        b"device_map", b"disab", b"during inf", b"equivalent", b"fail", b"fall", b"full", b"ignor",
+        b"library=", b"meta device", b"n_ctx", b"no ", b"not ", b"offload", b"optimal", b"overrid",
+        b"overrul", b"perf", b"preempt", b"re-proc", b"reduc", b"reset", b"retract", b"running on",
+        b"set to", b"skipping", b"slow", b"specified", b"truncat", b"warn", b"work with",
+    )
+)  # fmt: skip
+"""Every advice of an engine has one of these in it; a test holds that."""
+_DIGITS: Final = b"0123456789"
+_MAX_ROUTINE_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +61,12 @@ class Pins:
             mark.pattern for engine in ENGINES.values() for mark in engine.marks if not mark.ends
         )
         self._pins: dict[str, Pin] = {}
+        self._errors = ErrorReader()
+        self._routine: set[bytes] = set()
+        self._routine_bytes = 0
         self.version = 0
         self.errors = 0
-        """Lines of at least the level error."""
+        """Errors that were logged; a traceback is one, however many lines it has."""
 
     @property
     def pins(self) -> Iterable[Pin]:
@@ -69,19 +81,41 @@ class Pins:
         """Whether some engine prints this line when a phase of its start begins."""
         return self._begins.found_in(line.message[:MAX_JUDGED_CHARS])
 
-    def take(self, raw: bytes, offset: int) -> None:
-        """Look at the next line."""
-        if ERRORS.wants_raw(raw, offset):
-            line = parse_line(raw, offset)
-            self.errors += 1
-            self._pin(line.message[:120], line.message, offset, error=True)
-        elif _HINT.search(raw):
-            message = parse_line(raw, offset).message[:MAX_JUDGED_CHARS]
-            if self._phrases.found_in(message):
+    def take(self, data: bytes, offset: int) -> None:
+        """Look at the next lines.
+
+        Args:
+            data: Whole lines.
+            offset: Where they begin.
+        """
+        if self._is_routine(data):
+            return
+        grave, hinted = dict(GRAVE.lines(data)), dict(_HINTS.lines(data))
+        for begin, end in sorted((grave | hinted).items()):
+            line = parse_line(_telling(data, begin, end), offset + begin)
+            message = line.message[:MAX_JUDGED_CHARS]
+            error = self._errors.take(line, offset + end) if begin in grave else None
+            if error is not None:
+                self.errors += error.counts
+                self._pins.pop(error.replaces, None)
+                self._pin(error.key, message.strip(), offset + begin, error=True)
+            elif begin in hinted and self._phrases.found_in(message):
                 for one in self._advice:
                     if one.pattern.search(message):
-                        self._pin(one.id, one.title, offset, error=False)
+                        self._pin(one.id, one.title, offset + begin, error=False)
                         break
+        if not grave and not hinted:
+            self._remember(data)
+
+    def _is_routine(self, data: bytes) -> bool:
+        """Whether lines like all of these, but for their digits, were passed over before."""
+        return self._routine.issuperset(data.translate(None, _DIGITS).split(b"\n"))
+
+    def _remember(self, data: bytes) -> None:
+        self._routine_bytes += len(data)
+        if self._routine_bytes > _MAX_ROUTINE_BYTES:
+            self._routine, self._routine_bytes = set(), len(data)
+        self._routine.update(data.translate(None, _DIGITS).split(b"\n"))
 
     def _pin(self, key: str, title: str, offset: int, *, error: bool) -> None:
         before = self._pins.pop(key, None)
@@ -90,3 +124,12 @@ class Pins:
             oldest = next((k for k, pin in self._pins.items() if pin.error), next(iter(self._pins)))
             del self._pins[oldest]
         self.version += 1
+
+
+def _telling(data: bytes, begin: int, end: int) -> bytes:
+    """The bytes that say what a line is: its beginning, or the newest state of a rewritten one."""
+    if end - begin <= _MAX_READ_BYTES:
+        return data[begin:end]
+    if data.find(b"\r", begin, end - 2) >= 0:
+        return data[end - _MAX_READ_BYTES : end]
+    return data[begin : begin + _MAX_READ_BYTES]

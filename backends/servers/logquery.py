@@ -16,6 +16,7 @@ import regex
 
 from backends.errors import UsageError
 from backends.servers.lines import LogLine
+from backends.servers.logsieve import GRAVE
 from backends.servers.logtext import parse_line
 from backends.servers.prefixes import Level
 
@@ -182,7 +183,7 @@ class Query:
             if text.isprintable():
                 return pattern.fits(text) is not self.without
         grave = self.level is not None and _ORDER[self.level] >= _ORDER[Level.WARNING]
-        if grave and not _GRAVE.search(raw):
+        if grave and not GRAVE.lines(raw):
             return False
         return self.wants(parse_line(raw, offset))
 
@@ -190,10 +191,5 @@ class Query:
         """The same with other fields."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
-
-_GRAVE: Final = re.compile(
-    rb"(?i:warn|err|crit|fatal|exception|traceback|interrupt|exit)|\b[WEF]\d*\b|\[[WEF]\d{3,4} "
-)
-"""Every way in which a line can state a level of at least warning has one of these in it."""
 
 ERRORS: Final = Query(level=Level.ERROR)

@@ -132,6 +132,8 @@ _OLLAMA: Final = _forms(
     # time=2025-... level=INFO source=server.go:1 msg="..."
     r"time=\"?(?P<stamp>[\dT:.+\-Z]+)\"? level=" + _WORD + r" (?:source=[\w./]+:\d+ )?",
 )
+_SAID: Final = re.compile(rf"{_WORD}: (?=\S)")
+"""A level that is part of the message: `ERROR: Request failed`."""
 _RANK: Final = re.compile(r"(?:TP|[Rr]ank[ =]?|RANK |Worker_TP|DP\d+ TP)(\d+)")
 _STARTS: Final[dict[str, tuple[re.Pattern[str], ...]]] = {
     "(": _PAREN,
@@ -164,6 +166,10 @@ def split_prefix(text: str) -> Prefix:
         message = message[found.end() :]
         _note(prefix, found.groupdict())
     prefix.message = message
+    if prefix.level is None:
+        said = _SAID.match(message)
+        if said is not None:
+            prefix.level = _LEVELS[said["level"]]
     return prefix
 
 

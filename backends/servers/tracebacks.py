@@ -15,7 +15,7 @@ _FRAME: Final = re.compile(
 _EXCEPTION: Final = re.compile(
     r"^(?P<type>(?:[A-Za-z_]\w*\.){0,12}(?:[A-Z]\w*|\w+(?:error|exception)))(?:: ?(?P<words>.*))?$"
 )
-_CHAIN: Final = re.compile(
+CHAIN: Final = re.compile(
     r"^(?:The above exception was the direct cause|During handling of the above exception)"
 )
 _IGNORED: Final = re.compile(r"^Exception ignored (?:in|on)\b")
@@ -152,7 +152,7 @@ class TracebackReader:
             return None
         if not message.strip() or message[0] in " \t":
             return None
-        if _CHAIN.match(message):
+        if CHAIN.match(message):
             return None
         named = _EXCEPTION.match(message)
         if named is not None and _plausible(named["type"], named["words"]):

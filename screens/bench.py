@@ -130,7 +130,10 @@ class BenchScreen(HubScreen):
         plan = self.plans.chosen
         shown = [server_line(self.shell, self.server).spans]
         if plan is not None:
+            shown.append(Line().add(plan.description, "strong").spans)
             shown.append(Line().add(plan_words(plan), "text").spans)
+        elif (name := self.plans.chosen_name) in self.plans.broken:
+            shown.append(Line().add(self.plans.broken[name], "critical").spans)
         shown.append(Line().add("s measures", "dim").add("   h lists earlier runs", "dim").spans)
         self.about.show(shown)
 
@@ -181,7 +184,10 @@ class BenchScreen(HubScreen):
         app: RoomApp = self.app  # type: ignore[assignment]
         try:
             session: object = self.shell.session()
-            if plan is None or not isinstance(session, HostSession):
+            if plan is None:
+                name = self.plans.chosen_name
+                raise UsageError(f"The plan {name} cannot be read", self.plans.broken.get(name, ""))
+            if not isinstance(session, HostSession):
                 raise UsageError(
                     f"{self.shell.current} is not connected", hint="a run needs the host"
                 )

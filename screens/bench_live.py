@@ -7,12 +7,13 @@ from typing import Final
 
 from backends.bench.desk import Live, Point
 from backends.bench.overview import loads
+from backends.bench.results import Finding
 from backends.model import HostSnapshot
 from backends.telemetry.history import TOTAL, History, Window
 from screens import bench_rows as rows
 from screens.result_table import LoadLine, head_row, table_row
 from tui import format as fmt
-from tui.rows import Line, Row
+from tui.rows import Line, Row, text_row
 from tui.themes import Look
 from tui.widgets.history_chart import Curve, Source, watts_scale
 from tui.widgets.row_list import RowList
@@ -108,9 +109,11 @@ class StepList(RowList):
         self.lines: Sequence[LoadLine] = ()
         self.words = False
         self._seen: object = None
+        self._findings: Sequence[Finding] = ()
 
     def show(self, live: Live) -> None:
         """Draw; the one call a frame."""
+        self._findings = live.findings
         seen = (id(live), len(live.steps), live.possible, tuple(live.words.values()))
         if seen != self._seen:
             self._seen = seen
@@ -135,9 +138,10 @@ class StepList(RowList):
         against = "against the baseline" if self.words else ""
         return [head_row(width, False, against, self.words)]
 
-    def empty_text(self) -> str:
-        """Nothing yet."""
-        return "no step has ended yet"
+    def empty_rows(self, width: int, height: int) -> Sequence[Row]:
+        """Until a step has ended: what was found out before it and meanwhile."""
+        found = rows.finding_rows(self._findings, width, max(1, height - 1))
+        return [text_row("  no step has ended yet", width, "dim"), *found]
 
     def item_row(self, key: Hashable, width: int, *, current: bool) -> Row:
         """One load."""

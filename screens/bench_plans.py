@@ -16,38 +16,53 @@ FIRST_LOOK = "quick"
 
 
 class PlanList(RowList):
-    """Plans by name; those of the user come with the shipped ones."""
+    """Plans by name; those of the user come with the shipped ones.
+
+    Attributes:
+        broken: Why a plan cannot be read, by name.
+    """
 
     opens = False
 
     def __init__(self, look: Look) -> None:
         super().__init__(look)
         self.plans: dict[str, Plan] = {}
+        self.broken: dict[str, str] = {}
 
     def load(self) -> None:
-        """Read them; one that cannot be read is left out."""
+        """Read them; one that cannot be read stays in the list and says why."""
         for name in planfile.available():
             try:
                 self.plans[name] = planfile.load(name)
-            except RoomError:
-                continue
+            except RoomError as error:
+                self.broken[name] = f"{error.title}: {error.detail}".rstrip(": ")
         if FIRST_LOOK in self.plans:
             self.cursor_key = FIRST_LOOK
 
     def keys(self) -> Sequence[Hashable]:
         """Names."""
-        return tuple(self.plans)
+        return tuple(sorted((*self.plans, *self.broken)))
 
     @property
     def chosen(self) -> Plan | None:
-        """The plan under the cursor."""
+        """The plan under the cursor; None where it cannot be read."""
+        return self.plans.get(self.chosen_name)
+
+    @property
+    def chosen_name(self) -> str:
+        """Its name; empty where there is no plan."""
         keys = self.keys()
-        return self.plans[str(keys[self.cursor_index(keys)])] if keys else None
+        return str(keys[self.cursor_index(keys)]) if keys else ""
 
     def item_row(self, key: Hashable, width: int, *, current: bool) -> Row:
         """Name and what it does."""
         line = Line().add((self.look.glyphs.cursor if current else " ") + " ", "accent")
-        line.cell(str(key), 16, "strong").add(self.plans[str(key)].description, "dim")
+        plan = self.plans.get(str(key))
+        line.cell(str(key), 16, "strong")
+        if plan is None:
+            line.add("cannot be read", "critical")
+        else:
+            line.add(plan.description, "dim")
         return line.row(width, "cursor-row" if current else "text")
 
 

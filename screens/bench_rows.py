@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from backends.bench.desk import Live
-from backends.bench.results import Severity, StepResult
+from backends.bench.results import Finding, Severity, StepResult
 from backends.model import HostSnapshot
 from tui import format as fmt
 from tui.glyphs import Glyphs
 from tui.rows import Line, Row, text_row
 from tui.widgets.big_digits import HEIGHT, TALL, big, tall
 from tui.widgets.braille import curve, sparkline
+from tui.widgets.host_state import wrap
 
 STATE_TOKENS = {
     "preparing": "accent", "running": "good", "stopping": "warning", "over": "good",
@@ -201,6 +203,29 @@ def remark_row(live: Live, width: int) -> Row:
         newest = live.findings[-1]
         return text_row(f"  {newest.severity}: {newest.text}", width, "dim")
     return text_row("", width)
+
+
+_GRAVEST: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
+FINDING_TOKENS: Final = {
+    Severity.ERROR: "critical", Severity.WARNING: "warning", Severity.INFO: "dim",
+}  # fmt: skip
+
+
+def finding_rows(findings: Sequence[Finding], width: int, height: int) -> list[Row]:
+    """What was found out, the gravest first, wrapped; how many there is no room for."""
+    drawn: list[Row] = []
+    for number, finding in enumerate(
+        sorted(findings, key=lambda one: _GRAVEST.index(one.severity))
+    ):
+        pieces = wrap(finding.text, max(10, width - 13))
+        fits = height - (number < len(findings) - 1)
+        if drawn and len(drawn) + len(pieces) > fits:
+            left = len(findings) - number
+            return [*drawn, text_row(f"  {left} more findings are in the result", width, "dim")]
+        for place, piece in enumerate(pieces):
+            line = Line().add("  ").cell("" if place else finding.severity.value, 9, "dim")
+            drawn.append(line.add(piece, FINDING_TOKENS[finding.severity]).row(width))
+    return drawn
 
 
 def power_row(snapshot: HostSnapshot, width: int, glyphs: Glyphs) -> Row:

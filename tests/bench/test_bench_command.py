@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from backends.bench.results import RunStatus, from_json
+from backends.paths import config_file
 from backends.storage.history import History
 from tests.bench.conftest import Scheduled
 from tui.cli import main
@@ -96,6 +97,18 @@ def test_plans_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "sweep" in capsys.readouterr().out
     assert main(["bench", "--plans", "--json"]) == 0
     assert "compare" in json.loads(capsys.readouterr().out)
+
+
+def test_a_plan_that_cannot_be_read_does_not_hide_the_others(
+    capsys: pytest.CaptureFixture[str], own_home: Path
+) -> None:
+    folder = config_file().parent / "plans"
+    folder.mkdir(parents=True)
+    (folder / "mine.toml").write_text("seed = 'one'\n")
+    assert main(["bench", "--plans"]) == 2
+    out, err = capsys.readouterr()
+    assert "sweep" in out
+    assert "mine" in err
 
 
 def test_a_key_is_sent_and_nowhere_kept(

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from backends.bench.bound import Bound, by_bandwidth, what_bound
+from backends.bench.efficiency import conditions_of, possible_of
+from backends.bench.models import shipped_model
 from backends.bench.results import GpuWindow, ServerWindow
+from backends.bench.weigh_run import weighed
+from backends.errors import LinkError
+from tests.bench_data.runs import run
 
 
 def gpu(**changes: object) -> GpuWindow:
@@ -117,3 +123,44 @@ def test_a_share_of_the_bandwidth_is_memory(
     before: str | None, share: float | None, word: str | None
 ) -> None:
     assert by_bandwidth(Bound(before, "seen"), share).word == word  # type: ignore[arg-type]
+
+
+async def test_what_is_weighed_at_the_end_of_a_run_turns_a_bound() -> None:
+    """`weighed` puts the share of the bandwidth beside what the GPUs said."""
+    measured = run(1, streams=(1,))
+    known = shipped_model("GLM-5-NVFP4")
+    assert known is not None
+    name, weights = known
+    possible = possible_of(measured, name, weights, conditions_of(measured))
+    paper = possible.steps[0].figure("paper").stream_tokens_per_s
+    assert paper is not None
+
+    async def bound_at(share: float, **changes: object) -> tuple[str | None, str | None]:
+        (step,) = measured.steps
+        assert step.tpot_s is not None
+        tpot = msgspec.structs.replace(step.tpot_s, mean=1 / (share * paper))
+        fields: dict[str, object] = {"tpot_s": tpot, "bound": "latency", "bound_evidence": "seen"}
+        step = msgspec.structs.replace(step, **(fields | changes))
+        environment = msgspec.structs.replace(
+            measured.environment, effective_config={"model_path": f"/nowhere/{name}"}
+        )
+        document = msgspec.structs.replace(measured, steps=(step,), environment=environment)
+        (found,) = (await weighed(NoHost(), document, None)).steps
+        return found.bound, found.bound_evidence
+
+    word, evidence = await bound_at(0.7)
+    assert word == "memory"
+    assert "70% of what the memory's bandwidth allows" in (evidence or "")
+    assert await bound_at(0.4) == ("latency", "seen")
+    assert (await bound_at(0.7, bound="cap"))[0] == "cap"
+    # From where arithmetic is the limit, a share of the bandwidth says nothing.
+    crowd = (possible.compute_from_batch or 0) + 1
+    assert possible.compute_from_batch is not None
+    assert (await bound_at(0.7, concurrency=crowd))[0] == "latency"
+
+
+class NoHost:
+    """A host that answers nothing: the model is weighed by its name."""
+
+    async def request(self, method: str, *arguments: object, **named: object) -> object:
+        raise LinkError("no answer", method)

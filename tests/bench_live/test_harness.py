@@ -12,15 +12,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from backends.bench.endpoint import parse_url
 from backends.bench.harness.commands import HARNESSES, command, wanted
-from backends.bench.harness.run import HarnessRun, prepare_harness, program
+from backends.bench.harness.run import HarnessRun, prepare_harness, program, too_fast
 from backends.bench.identify import Server
 from backends.bench.onhost import HostGenerator, through
+from backends.bench.plan import Plan
 from backends.bench.provenance import python_of
-from backends.bench.results import RunStatus
+from backends.bench.results import RunStatus, Severity, StepResult, Throughput
 from backends.bench.run_events import Event, ToolSaid
 from backends.bench.steps import unroll
 from backends.errors import UsageError
@@ -43,6 +45,7 @@ if {fail}:
     print("ValueError: no such tokenizer")
     raise SystemExit(1)
 text = pathlib.Path({folder!r}, "result.json").read_text()
+print(os.environ.get("GUIDELLM__MAX_WORKER_PROCESSES", "as many as it likes"))
 out = pathlib.Path({target})
 out.parent.mkdir(parents=True, exist_ok=True)
 out.write_text(text)
@@ -74,7 +77,12 @@ def stand_in(folder: Path, tool: str, *, hang: bool = False, fail: bool = False)
 
 
 async def make(
-    here: HostSession, scheduled: Scheduled, tool: str, python: str, said: list[str]
+    here: HostSession,
+    scheduled: Scheduled,
+    tool: str,
+    python: str,
+    said: list[str],
+    plan: Plan | None = None,
 ) -> HarnessRun:
     async def opener(argv: Sequence[str]) -> Channel:
         return await here.open(argv, asked_by="test", what="run a tool")
@@ -85,7 +93,7 @@ async def make(
 
     endpoint = scheduled.endpoint("vllm")
     fetch = through(here, endpoint)
-    prepared = await prepare_harness(HARNESSES[tool], closed(4, 8), endpoint, fetch)
+    prepared = await prepare_harness(HARNESSES[tool], plan or closed(4, 8), endpoint, fetch)
     generator = HostGenerator(opener, sys.executable, program)
     return HarnessRun(
         HARNESSES[tool], prepared, generator, fetch, python=python, pid=os.getpid(), listener=listen
@@ -104,7 +112,7 @@ async def test_a_tools_output_becomes_the_same_result(
     assert result.client.where == "host"
     assert result.client.generator.endswith("1.2.3")
     assert tool in result.harness
-    assert said == ["Starting the benchmark"]
+    assert said == ["Starting the benchmark", "as many as it likes"]
     (step,) = result.steps
     assert (step.label, step.concurrency) == ("4 streams", 4)
     assert step.succeeded > 0
@@ -181,7 +189,62 @@ def test_a_plan_becomes_arguments() -> None:
     assert words[-1] == "--trust-remote-code"
 
 
+def test_guidellm_sends_poisson_arrivals_from_one_process() -> None:
+    tool, server = HARNESSES["guidellm"], Server(model="m")
+
+    def env(steps: str) -> dict[str, str]:
+        plan = plan_of(steps)
+        return tool.env(wanted(tool, plan, unroll(plan)[0], parse_url("http://h:1"), server, None))
+
+    one = {"GUIDELLM__MAX_WORKER_PROCESSES": "1"}
+    assert env("[[steps]]\nload = 'open'\nrate_per_s = 5\nrequests = 10\n") == one
+    constant = "arrivals = 'constant'\nrequests = 10\n"
+    assert env("[[steps]]\nload = 'open'\nrate_per_s = 5\n" + constant) == {}
+    assert env("[[steps]]\nload = 'closed'\nconcurrency = 4\nrequests = 10\n") == {}
+
+
 def test_the_interpreter_of_a_folder_of_packages() -> None:
     assert python_of("/opt/v/lib/python3.12/site-packages") == "/opt/v/bin/python3.12"
     assert python_of("/usr/local/lib/python3.11/dist-packages") == "/usr/bin/python3.11"
     assert python_of("/srv/code") is None
+
+
+@pytest.mark.parametrize(
+    ("rate_per_s", "ended", "seconds", "fast"),
+    [
+        (5.0, 10, 0.264, True),
+        (5.0, 40, 0.24, True),
+        (5.0, 20, 3.81, False),
+        (5.0, 10, 1.2, False),  # ten arrivals of chance
+        (5.0, 400, 60.0, True),
+        (5.0, 40, 90.0, False),  # a late server
+        (None, 40, 0.24, False),
+    ],
+)
+def test_an_open_loop_that_came_too_fast_is_noticed(
+    rate_per_s: float | None, ended: int, seconds: float, fast: bool
+) -> None:
+    rates = Throughput(
+        start_s=1.0, end_s=1.0 + seconds, requests=ended, input_tokens=1, output_tokens=1,
+        requests_per_s=ended / seconds, output_tokens_per_s=1.0, total_tokens_per_s=2.0,
+    )  # fmt: skip
+    step = StepResult(
+        index=0, repetition=0, label="x", load={}, start_s=0.0, end_s=9.0, succeeded=ended,
+        rate_per_s=rate_per_s, whole=rates,
+    )  # fmt: skip
+    assert (too_fast(step) is not None) is fast
+
+
+async def test_a_tool_that_does_not_keep_its_rate_makes_a_result_that_is_not_to_be_trusted(
+    here: HostSession, scheduled: Scheduled, tmp_path: Path
+) -> None:
+    plan = plan_of("[[steps]]\nload = 'open'\nrate_per_s = 0.01\nrequests = 50\n")
+    plan = msgspec.structs.replace(plan, warm_up=None)
+    said: list[str] = []
+    run = await make(here, scheduled, "guidellm", stand_in(tmp_path, "guidellm"), said, plan)
+    async with asyncio.timeout(60):
+        result = await run.execute()
+    (found,) = [one for one in result.findings if one.key == "rate_not_kept"]
+    assert found.severity is Severity.ERROR
+    assert "0.01/s was asked for" in found.text
+    assert said[-1] == "1"

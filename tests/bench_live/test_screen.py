@@ -244,3 +244,56 @@ def test_samples_fall_into_their_spans_and_gaps_stay_gaps() -> None:
     samples = [(0.0, 9.0), (41.0, 1.0), (42.0, 3.0), (99.0, 5.0)]
     values = resampled(reversed(samples), Window.MINUTE, 6, 100.0)
     assert values == [2.0, None, None, None, None, 5.0]
+
+
+async def test_what_was_found_before_a_run_stands_there_until_a_step_has_ended() -> None:
+    from backends.bench.results import Finding, Severity
+    from backends.bench.run_events import Noticed
+
+    app = make_app(make_hub())
+    desk, live = with_run()
+    live.steps.clear()
+    for key, severity, text in (
+        ("clock_unknown", Severity.INFO, "whether the clock is synchronised cannot be told"),
+        ("gpu_shared", Severity.WARNING, "1 other processes are on the server's own GPUs: job"),
+        ("tuning_fails", Severity.WARNING, "2 checks of the host's tuning failed 3 h ago: a, b"),
+    ):
+        desk._take(live, Noticed(Finding(key=key, severity=severity, text=text)))
+    app.shell.bench = desk
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await pilot.press("b")
+        await drawn(pilot)
+        text = screen_text(app)
+        for expected in ("no step has ended yet", "1 other processes", "2 checks of the host's"):
+            assert expected in text, expected
+        assert text.index("1 other processes") < text.index("whether the clock")
+        desk._take(live, StepEnded(step()))
+        await drawn(pilot)
+        assert "no step has ended yet" not in screen_text(app)
+        live.state = "over"
+
+
+async def test_a_plan_is_told_in_full_and_a_broken_one_with_its_error() -> None:
+    from backends.paths import config_file
+
+    folder = config_file().parent / "plans"
+    folder.mkdir(parents=True)
+    (folder / "aaa.toml").write_text("seed = 'one'\n")
+    app = make_app(make_hub())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await pilot.press("b", "g")
+        await drawn(pilot)
+        text = screen_text(app)
+        assert "cannot be read" in text
+        assert "the plan is not valid" in text
+        await pilot.press("s")
+        await drawn(pilot)
+        assert isinstance(app.screen, BenchScreen)
+        assert "The plan aaa cannot be read" in [told.title for told in app._notifications]
+        await pilot.press("G")
+        await drawn(pilot)
+        words = " ".join(screen_text(app).split())
+        assert "Closed loop from 1 to 256 streams: the curve of throughput against" in words
+        assert words.count("concurrency") >= 1

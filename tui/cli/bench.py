@@ -295,14 +295,23 @@ def _length_of(plan: Plan) -> float | None:
 
 
 def _list_plans(as_json: bool) -> int:
-    plans = {name: planfile.load(name) for name in planfile.available()}
+    """Every plan with what it is for; one that cannot be read says why, and the status is 2."""
+    told: dict[str, str] = {}
+    broken: list[RoomError] = []
+    for name in planfile.available():
+        try:
+            told[name] = planfile.load(name).description
+        except RoomError as error:
+            broken.append(error)
     if as_json:
-        print(msgspec.json.encode({n: p.description for n, p in plans.items()}).decode())
-        return 0
-    width = max(map(len, plans))
-    for name, plan in plans.items():
-        print(f"{name:<{width}}  {plan.description}")
-    return 0
+        print(msgspec.json.encode(told).decode())
+    else:
+        width = max(map(len, told))
+        for name, description in told.items():
+            print(f"{name:<{width}}  {description}")
+    for why in broken:
+        print(f"warning: {why}", file=sys.stderr)
+    return 2 if broken else 0
 
 
 def _keep(result: RunResult, folder: Path) -> None:

@@ -65,12 +65,16 @@ class RowList(RowsView, can_focus=True):
         """What to say when there is no item."""
         return "nothing here yet"
 
+    def empty_rows(self, width: int, height: int) -> Sequence[Row]:
+        """What stands in the place of the items where there is none."""
+        return [Line().add("  ").add(self.empty_text(), "dim").row(width)]
+
     def rows_for(self, width: int, height: int) -> Sequence[Row]:
         """Head, then as many items as fit, so that the cursor is among them."""
         rows = self.head_rows(width)
         keys = self.keys()
         if not keys:
-            return [*rows, Line().add("  ").add(self.empty_text(), "dim").row(width)]
+            return [*rows, *self.empty_rows(width, height - len(rows))]
         space = max(1, height - len(rows))
         current = self.cursor_index(keys)
         self.top = min(max(self.top, current - space + 1, 0), current, max(0, len(keys) - space))

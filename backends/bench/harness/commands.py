@@ -72,6 +72,7 @@ class Harness:
         counts: It ends by a number of requests alone.
         key_env: The variable that it takes the server's key from; None where it takes none that
             other users of the host could not read.
+        env: Variables that it needs for a step.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Harness:
     words: Callable[[Wanted], list[str]]
     counts: bool
     key_env: str | None
+    env: Callable[[Wanted], dict[str, str]] = lambda want: {}
 
 
 def _vllm(want: Wanted) -> list[str]:
@@ -158,6 +160,16 @@ def _guidellm(want: Wanted) -> list[str]:
     ]  # fmt: skip
 
 
+def _guidellm_env(want: Wanted) -> dict[str, str]:
+    """Poisson arrivals by one process.
+
+    Each of its worker processes draws the gaps from the same seed, so ten of them send ten
+    requests a gap; and they may begin before the time of the first is set, and send all at once.
+    """
+    poisson = want.rate_per_s is not None and want.burstiness is not None
+    return {"GUIDELLM__MAX_WORKER_PROCESSES": "1"} if poisson else {}
+
+
 def _aiperf(want: Wanted) -> list[str]:
     words = [
         "profile", "--url", want.url, "--model", want.model, "--tokenizer", want.tokenizer,
@@ -197,7 +209,10 @@ HARNESSES: Final = {
             "sglang", "sglang", "sglang.bench_serving", "result.jsonl", _sglang, True,
             "OPENAI_API_KEY",
         ),
-        Harness("guidellm", "guidellm", "guidellm", "report.json", _guidellm, False, None),
+        Harness(
+            "guidellm", "guidellm", "guidellm", "report.json", _guidellm, False, None,
+            _guidellm_env,
+        ),
         Harness(
             "aiperf", "aiperf", "aiperf", "**/profile_export_aiperf.json", _aiperf, False, None
         ),

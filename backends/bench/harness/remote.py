@@ -210,10 +210,11 @@ class Runner:
         out = os.path.join(self._folder, str(number))
         os.mkdir(out)
         argv = [word.replace("@OUT@", out) for word in command["argv"]]
+        env = dict(self._environment(), **(command.get("env") or {}))
         try:
             process = subprocess.Popen(
                 argv,
-                env=self._environment(),
+                env=env,
                 cwd=out,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import math
 import zlib
 from collections import deque
 from collections.abc import Sequence
@@ -183,7 +184,9 @@ class HarnessRun:
                 self._tool, prepared.plan, step, prepared.endpoint, prepared.server, self._tokenizer
             )
             argv = command(self._tool, self._python, want, self._more)
-            commands.append({"argv": argv, "result": self._tool.result})
+            commands.append(
+                {"argv": argv, "result": self._tool.result, "env": self._tool.env(want)}
+            )
         return {
             "python": self._python,
             "distribution": self._tool.distribution,
@@ -270,6 +273,10 @@ class HarnessRun:
             return
         self._tool_name = found.harness
         result = self._placed(number, found.steps[0], message)
+        fast = too_fast(result)
+        if fast is not None:
+            text = f"{self._tool.name} {fast}: the figures are of another load"
+            self._notice("rate_not_kept", Severity.ERROR, text, len(self._results))
         self._results.append(result)
         self._listener(StepEnded(result))
 
@@ -309,8 +316,8 @@ class HarnessRun:
         )
         return self._around.with_gpus(self._around.with_server(step, start_s, end_s, None))
 
-    def _notice(self, key: str, severity: Severity, text: str) -> None:
-        finding = Finding(key=key, severity=severity, text=text)
+    def _notice(self, key: str, severity: Severity, text: str, step: int | None = None) -> None:
+        finding = Finding(key=key, severity=severity, text=text, step=step)
         self._findings.append(finding)
         self._listener(Noticed(finding))
 
@@ -356,3 +363,19 @@ class HarnessRun:
             result.client, generator=f"{self._tool_name} {self._version}".strip()
         )
         return msgspec.structs.replace(result, harness=self._tool_name, client=client)
+
+
+def too_fast(step: StepResult) -> str | None:
+    """Whether an open loop came faster than it was asked to, beyond what chance allows.
+
+    Of n Poisson arrivals the time that they take varies by 1 / sqrt(n) of itself; four times that
+    is let pass. Slower says nothing: a server that is late drags the end out.
+    """
+    ended = step.succeeded + step.failed
+    seconds = step.whole.end_s - step.whole.start_s if step.whole is not None else 0.0
+    if step.rate_per_s is None or ended < 2 or seconds <= 0:
+        return None
+    rate = ended / seconds
+    if rate <= step.rate_per_s * (1 + 4 / math.sqrt(ended)):
+        return None
+    return f"sent {ended} requests at {rate:.3g}/s, and {step.rate_per_s:g}/s was asked for"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 import statistics
 import sys
 import tempfile
@@ -20,17 +19,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import psutil
-
 from backends.bench.endpoint import direct
 from backends.bench.place import Place, beside
 from backends.bench.process import LocalGenerator
 from backends.bench.results import RunStatus
-from backends.bench.runner import Event, Progress, Run, prepare_run
+from backends.bench.runner import Run, prepare_run
 from backends.bench.samples import read_records
 from backends.config import Config, HostConfig
 from backends.hub import RoomHub
-from tests.bench.conftest import Scheduled, closed, serve
+from tests.bench.conftest import Scheduled, closed, held_up, serve
 from tests.sshd import SshLab
 
 DEADLINE_S = 60.0
@@ -51,38 +48,6 @@ async def first_request_s(there: Place | None, scheduled: Scheduled, folder: Pat
     return result.epoch_unix_s + min(sent) - begun
 
 
-async def flagged_s(scheduled: Scheduled) -> float:
-    """From holding a worker to the first progress that says so."""
-    endpoint = scheduled.endpoint()
-    fetch = direct(endpoint)
-    prepared = await prepare_run(closed(8, 100_000, tokens=50), endpoint, fetch)
-    generator = LocalGenerator()
-    running, told = asyncio.Event(), asyncio.Event()
-
-    def listen(event: Event) -> None:
-        if isinstance(event, Progress) and event.in_flight == 8:
-            running.set()
-            if held and event.limited:
-                told.set()
-
-    held = False
-    run = Run(prepared, generator, fetch, listener=listen)
-    task = asyncio.create_task(run.execute())
-    async with asyncio.timeout(DEADLINE_S):
-        await running.wait()
-        assert generator.pid is not None
-        (worker,) = psutil.Process(generator.pid).children()
-        held, begun = True, time.monotonic()
-        worker.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(0.6)
-        worker.send_signal(signal.SIGCONT)
-        await told.wait()
-        took = time.monotonic() - begun
-        run.stop()
-        await task
-    return took
-
-
 async def measure(rounds: int, lab: SshLab, scheduled: Scheduled, folder: Path) -> None:
     """All three, and print them."""
     lab.server()
@@ -97,7 +62,8 @@ async def measure(rounds: int, lab: SshLab, scheduled: Scheduled, folder: Path) 
             took["start, here"].append(await first_request_s(None, scheduled, folder))
             there = beside(session, scheduled.endpoint(), "benchmark", sys.executable)
             took["start, over SSH"].append(await first_request_s(there, scheduled, folder))
-            took["flagged"].append(await flagged_s(scheduled))
+            flagged_s, _ = await held_up(scheduled, DEADLINE_S)
+            took["flagged"].append(flagged_s)
     print(f"{'what':<18}{'median s':>10}{'max s':>8}")
     for name, values in took.items():
         print(f"{name:<18}{statistics.median(values):>10.2f}{max(values):>8.2f}")

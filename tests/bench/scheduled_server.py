@@ -19,6 +19,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 ENDLESS = 1 << 30
+PAUSE_S = 2.0
+"""How long `pause` says nothing in the middle of an answer."""
 
 
 @dataclass
@@ -99,7 +101,7 @@ class Server:
             _json(writer, 200, self.aborted)
             return True
         if path == "open":
-            _json(writer, 200, sum(self.in_flight.values()))
+            _json(writer, 200, self.in_flight[mode])
             return True
         if mode == "keyed" and request.key != "Bearer sesame-1234":
             _json(writer, 401, {"error": "a key, please"})
@@ -426,6 +428,19 @@ async def silent(stream: Stream) -> bool:
     return False
 
 
+async def pause(stream: Stream) -> bool:
+    """Silence in the middle of the answer; then it goes on where it was."""
+    stream.head()
+    for i in range(stream.n):
+        if i == stream.n // 2:
+            await asyncio.sleep(PAUSE_S)
+        await stream.due(i)
+        last = i == stream.n - 1
+        data = stream.event(f" t{i}", "length" if last else None)
+        await stream.token(data, last=chunk(stream.end()) + LAST_CHUNK if last else b"")
+    return True
+
+
 async def mute(stream: Stream) -> bool:
     await asyncio.sleep(60.0)
     return False
@@ -483,6 +498,7 @@ _BEHAVIOURS: dict[str, Behaviour] = {
     "bad-chunk": bad_chunk,
     "silent": silent,
     "mute": mute,
+    "pause": pause,
     "error-event": error_event,
     "early-stop": early_stop,
     "no-finish": no_finish,

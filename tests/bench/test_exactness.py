@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from backends.bench.endpoint import Endpoint
 from backends.bench.request_record import RequestRecord
 from backends.bench.results import ReceiveClock, RunStatus
-from tests.bench.conftest import GAP_S, TTFT_S, Scheduled, closed, run_plan
+from tests.bench.conftest import GAP_S, TTFT_S, Scheduled, closed, reference_log, run_plan
 
 LINUX = sys.platform == "linux"
 
@@ -51,6 +52,33 @@ async def test_times_are_those_of_the_wire(
     assert len(log) == len(found) == requests
     errors = sorted(compare(found, log))
     # Between before and after the send is 0; the rest is what a stamp may be deferred by.
+    assert errors[len(errors) // 2] < 1e-4
+    assert errors[int(0.99 * len(errors))] < 0.02
+
+
+@pytest.mark.skipif(not LINUX, reason="kernel receive stamps are Linux's")
+@pytest.mark.parametrize("sample", [None, 64])
+async def test_times_are_those_of_the_wire_at_1024(
+    reference: Endpoint, tmp_path: Path, sample: int | None
+) -> None:
+    reference_log(reference)
+    tokens = 20
+    extra = "workers = 1" if sample is None else f"workers = 1\nsample = {sample}"
+    result = await run_plan(closed(1024, 1024, extra, tokens), reference, folder=tmp_path)
+    assert result.status is RunStatus.COMPLETE
+    (step,) = result.steps
+    assert (step.succeeded, step.failures) == (1024, {})
+    assert step.max_in_flight == 1024
+    assert step.ledger.usage_output == step.ledger.seen_output == 1024 * tokens
+    assert step.ttft_s is not None
+    assert step.ttft_s.min >= 0.19  # It comes 200 ms after the request, or later.
+
+    found = records(tmp_path, result.run_id)
+    log = reference_log(reference)
+    assert len(found) == len(log) == 1024
+    full = [record for record in found if not record.drained]
+    assert len(full) == (sample or 1024)
+    errors = sorted(compare(full, log))
     assert errors[len(errors) // 2] < 1e-4
     assert errors[int(0.99 * len(errors))] < 0.02
 

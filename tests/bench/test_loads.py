@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import http.client
-import os
-import shutil
-import signal
-import subprocess
-from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import msgspec
-import psutil
 import pytest
 
-from backends.bench.endpoint import direct, parse_url
 from backends.bench.plan import Limits, Plan
-from backends.bench.process import LocalGenerator
 from backends.bench.request_record import RequestRecord
-from backends.bench.results import Failure, RunResult, RunStatus, StepResult
-from backends.bench.runner import Event, Progress, Run, prepare_run
+from backends.bench.results import Failure, RunResult, StepResult
 from backends.bench.samples import read_records
-from tests.bench.conftest import Scheduled, closed, plan_of, run_plan
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.bench.conftest import HELD_S, Scheduled, closed, held_up, plan_of, run_plan
 
 
 def open_loop(load: str, **changes: object) -> Plan:
@@ -152,84 +137,8 @@ async def test_a_trace_is_replayed(scheduled: Scheduled, tmp_path: Path) -> None
 
 async def test_a_client_that_is_held_up_says_so_within_2_s(scheduled: Scheduled) -> None:
     """The worker is stopped for a while: it was away from its sockets, and that is told."""
-    endpoint = scheduled.endpoint()
-    fetch = direct(endpoint)
-    prepared = await prepare_run(closed(8, 100_000, tokens=50), endpoint, fetch)
-    generator = LocalGenerator()
-    running, told = asyncio.Event(), asyncio.Event()
-
-    def listen(event: Event) -> None:
-        if isinstance(event, Progress) and event.in_flight == 8:
-            running.set()
-            if stopped and event.limited:
-                told.set()
-
-    stopped = False
-    run = Run(prepared, generator, fetch, listener=listen)
-    task = asyncio.create_task(run.execute())
-    async with asyncio.timeout(60):
-        await running.wait()
-    assert generator.pid is not None
-    (worker,) = psutil.Process(generator.pid).children()
-    worker.send_signal(signal.SIGSTOP)
-    await asyncio.sleep(0.6)
-    stopped = True
-    worker.send_signal(signal.SIGCONT)
-    async with asyncio.timeout(2.0):
-        await told.wait()
-    run.stop()
-    async with asyncio.timeout(20):
-        result = await task
+    took, result = await held_up(scheduled, 60.0)
+    assert took < HELD_S + 2.0
     assert result.steps[0].client.reasons
     assert result.steps[0].client.limited_s > 0
     assert "client_limited" in {finding.key for finding in result.findings}
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The reference server of the benchmarks: 1,024 streams are too many for one in Python."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler here")
-    program = tmp_path_factory.mktemp("reference") / "reference_server"
-    source = ROOT / "benchmarks" / "reference_server.c"
-    subprocess.run([compiler, "-O2", "-o", str(program), str(source)], check=True)
-    process = subprocess.Popen(
-        [str(program), "200", "50"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        yield int(process.stdout.readline())
-    finally:
-        process.stdin.close()
-        process.wait(timeout=10)
-        process.stdout.close()
-
-
-def sent(port: int) -> list[list[int]]:
-    """What it sent: a request's number, when it was read, when each token left (ns)."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    with contextlib.closing(connection):
-        connection.request("GET", "/sent")
-        lines = connection.getresponse().read().decode().splitlines()
-    return [[int(part) for part in line.split()] for line in lines]
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a core for each side")
-async def test_1024_streams_are_all_there_and_counted(reference: int) -> None:
-    plan = closed(1024, 1024, "workers = 1", tokens=20)
-    result = await run_plan(plan, parse_url(f"http://127.0.0.1:{reference}"))
-    assert result.status is RunStatus.COMPLETE
-    (step,) = result.steps
-    assert (step.succeeded, step.failures) == (1024, {})
-    assert step.max_in_flight == 1024
-    assert step.ledger.usage_output == step.ledger.seen_output == 1024 * 20
-    assert step.ttft_s is not None
-    assert step.ttft_s.min >= 0.19
-    # The gaps are those that the server really left, whatever this machine made of its schedule.
-    gaps = sorted(
-        (later - earlier) / 1e9 for line in sent(reference) for earlier, later in pairwise(line[2:])
-    )
-    assert step.gap_s is not None
-    assert step.gap_s.p50 == pytest.approx(gaps[len(gaps) // 2], rel=0.2)

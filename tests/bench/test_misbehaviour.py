@@ -11,14 +11,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from backends.bench.endpoint import Unreachable, direct
-from backends.bench.plan import Limits
+from backends.bench.plan import Limits, WarmUp
 from backends.bench.process import LocalGenerator
 from backends.bench.results import Failure, RunResult, RunStatus, Severity, StepResult, TokenSource
 from backends.bench.runner import Event, Progress, Run, prepare_run
+from backends.bench.samples import read_records
 from backends.errors import RoomError
 from tests.bench.conftest import TTFT_S, Scheduled, closed, plan_of, run_plan
+from tests.bench.scheduled_server import PAUSE_S
 
 
 async def one_step(
@@ -69,6 +73,40 @@ async def test_oddities_that_are_allowed(scheduled: Scheduled, mode: str) -> Non
     assert step.ttft_s is not None
     # The role chunk, which comes at once, is no token.
     assert step.ttft_s.min >= 0.8 * TTFT_S
+
+
+async def test_silence_in_the_middle_is_a_gap(scheduled: Scheduled, tmp_path: Path) -> None:
+    """The stream goes on after it, so nothing failed; how long it was stands in the record."""
+    plan = closed(4, 8)
+    plan = msgspec.structs.replace(
+        plan, limits=Limits(connect_s=15, silence_s=PAUSE_S + 15, request_s=60)
+    )
+    result = await run_plan(plan, scheduled.endpoint("pause"), folder=tmp_path)
+    (step,) = result.steps
+    assert (step.succeeded, step.failures) == (8, {})
+    assert step.ledger.usage_output == step.ledger.seen_output == 80
+    for record in read_records(result.run_id, tmp_path):
+        assert max(record.gaps_us) >= 0.9 * PAUSE_S * 1e6
+        assert record.last_token_s is not None
+        assert record.first_token_s is not None
+        assert record.last_token_s - record.first_token_s >= 0.9 * PAUSE_S
+
+
+async def test_silence_past_its_deadline_is_a_failure(scheduled: Scheduled, tmp_path: Path) -> None:
+    before = scheduled.aborted()
+    plan = closed(4, 4)
+    silence_s = PAUSE_S / 4
+    plan = msgspec.structs.replace(
+        plan, limits=Limits(connect_s=15, silence_s=silence_s, request_s=60)
+    )
+    result = await run_plan(plan, scheduled.endpoint("pause"), folder=tmp_path)
+    (step,) = result.steps
+    assert step.failures == {Failure.SILENCE: 4}
+    for record in read_records(result.run_id, tmp_path):
+        assert record.events == 5  # Those before it are in the record.
+        assert record.last_token_s is not None
+        assert record.end_s - record.last_token_s >= silence_s
+    await ended(scheduled, before, 4)  # The server is not left to go on for nobody.
 
 
 async def test_without_usage_events_are_counted_and_said(scheduled: Scheduled) -> None:
@@ -241,19 +279,40 @@ async def test_cancelling_the_owner_ends_everything(scheduled: Scheduled) -> Non
     assert gone(generator.pid)
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.2])
-async def test_cancel_at_any_moment(scheduled: Scheduled, delay_s: float) -> None:
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(after_s=st.floats(0.0, 1.2), warms_up=st.booleans(), kindly=st.booleans())
+async def test_cancel_at_any_moment(
+    scheduled: Scheduled, after_s: float, warms_up: bool, kindly: bool
+) -> None:
+    """While it starts, connects, warms up or measures: everything ends, and all is counted."""
     endpoint = scheduled.endpoint()
     fetch = direct(endpoint)
-    prepared = await prepare_run(closed(4, 100_000), endpoint, fetch)
+    plan = closed(4, 100_000)
+    if warms_up:
+        plan = msgspec.structs.replace(plan, warm_up=WarmUp(duration_s=30.0))
+    prepared = await prepare_run(plan, endpoint, fetch)
     generator = LocalGenerator()
-    task = asyncio.create_task(Run(prepared, generator, fetch).execute())
-    await asyncio.sleep(delay_s)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    run = Run(prepared, generator, fetch)
+    task = asyncio.create_task(run.execute())
+    await asyncio.sleep(after_s)
+    if kindly:
+        run.stop()
         async with asyncio.timeout(20):
-            await task
+            result = await task
+        assert result.status is RunStatus.STOPPED
+        for step in result.steps:
+            assert step.sent == step.succeeded + step.failed + step.cancelled
+            assert step.failed == 0
+    else:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            async with asyncio.timeout(20):
+                await task
     assert generator.pid is None or gone(generator.pid)
+    deadline = time.monotonic() + 20
+    while scheduled.open():
+        assert time.monotonic() < deadline, "streams are still open"
+        await asyncio.sleep(0.05)
 
 
 async def test_a_killed_generator_is_told_and_loses_nothing(
@@ -282,8 +341,6 @@ async def test_a_killed_generator_is_told_and_loses_nothing(
     (step,) = result.steps
     assert step.succeeded >= 8
     assert not step.client.valid
-    from backends.bench.samples import read_records
-
     assert len(list(read_records(result.run_id, tmp_path))) == step.sent
 
 

@@ -12,18 +12,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import http.client
-import json
 import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -38,38 +32,18 @@ from backends.bench.results import RunResult
 from backends.bench.runner import Run, prepare_run
 from backends.bench.samples import read_records
 from backends.bench.summaries import percentile
-
-TTFT_S, GAP_S, TOKENS = 0.1, 0.02, 100
-REQUESTS_PER_STREAM = {1: 4, 64: 3, 256: 3, 1024: 2}
-SOURCE = Path(__file__).with_name("reference_server.c")
-SERVER_CORE, CLIENT_CORE = 0, 1
-
-
-@dataclass(frozen=True)
-class Sent:
-    """What the server wrote down of one request, in ns of the system clock."""
-
-    read_ns: int
-    tokens_ns: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One run of one client, in ms unless the name says otherwise; None: it doesn't say."""
-
-    ttft_mean: float
-    ttft_true: float
-    gap_p50: float | None
-    gap_p99: float | None
-    true_p50: float
-    true_p99: float
-    schedule_share: float
-    cpu_s_per_1000: float
-    rss_mb: float
-    error_p50: float | None = None
-    error_p99: float | None = None
-    merged: float | None = None
-    valid: bool = True
+from benchmarks.loadgen_peers import PEERS, PeerFailed
+from benchmarks.loadgen_wire import (
+    CLIENT_CORE,
+    REQUESTS_PER_STREAM,
+    SOURCE,
+    TOKENS,
+    Measured,
+    Sent,
+    reference,
+    sent,
+    wire,
+)
 
 
 def main() -> int:
@@ -79,6 +53,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--peers", default="", help="aiohttp,guidellm,aiperf")
     parser.add_argument("--peers-dir", type=Path, default=Path(tempfile.gettempdir()) / "peers")
+    parser.add_argument("--peer-runs", type=int, help="if not as many as of our own")
     parser.add_argument(
         "--nice",
         type=int,
@@ -111,11 +86,15 @@ def main() -> int:
                 runs = [own(binary, streams, sample, arguments.nice) for _ in range(arguments.runs)]
                 print(row(name, streams, runs), flush=True)
             for peer in filter(None, arguments.peers.split(",")):
-                runs = [
-                    PEERS[peer](binary, streams, arguments.peers_dir, arguments.nice)
-                    for _ in range(arguments.runs)
-                ]
-                print(row(peer, streams, runs), flush=True)
+                runs = []
+                for _ in range(arguments.peer_runs or arguments.runs):
+                    try:
+                        measure = PEERS[peer]
+                        runs.append(measure(binary, streams, arguments.peers_dir, arguments.nice))
+                    except PeerFailed as failure:
+                        print(f"{peer} at {streams}: {failure}", file=sys.stderr)
+                if runs:
+                    print(row(peer, streams, runs), flush=True)
     return 0
 
 
@@ -151,47 +130,6 @@ def row(name: str, streams: int, runs: list[Measured]) -> str:
             "" if all(run.valid for run in runs) else "client-limited",
         )
     )
-
-
-@contextlib.contextmanager
-def reference(binary: Path, nice: int) -> Iterator[int]:
-    """The server on its core; gives its port."""
-    process = subprocess.Popen(
-        [str(binary), str(TTFT_S * 1e3), str(GAP_S * 1e3)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    os.sched_setaffinity(process.pid, {SERVER_CORE})
-    if nice:
-        # A server that other work displaces keeps no schedule; nice alone counts only within a
-        # session where the kernel groups by session.
-        with contextlib.suppress(PermissionError):
-            os.sched_setscheduler(process.pid, os.SCHED_FIFO, os.sched_param(1))
-    try:
-        yield int(process.stdout.readline())
-    finally:
-        process.stdin.close()
-        process.wait(timeout=10)
-        process.stdout.close()
-
-
-def get(port: int, path: str) -> str:
-    """Ask the server for what it wrote down."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    with contextlib.closing(connection):
-        connection.request("GET", path)
-        return connection.getresponse().read().decode()
-
-
-def sent(port: int) -> dict[int, Sent]:
-    """What it sent, by the request's number."""
-    found = {}
-    for line in get(port, "/sent").splitlines():
-        number, read_ns, *tokens = map(int, line.split())
-        found[number] = Sent(read_ns, tuple(tokens))
-    return found
 
 
 def own(binary: Path, streams: int, sample: object, nice: int) -> Measured:
@@ -263,196 +201,8 @@ def _measured(
         error_p99=percentile(errors, 0.99),
         merged=step.client.merged_share,
         valid=step.client.valid,
-        **wire(truth, streams),
+        **wire(truth, streams, {r.input_tokens for r in records if not r.drained}),
     )
-
-
-def wire(truth: dict[int, Sent], streams: int) -> dict[str, float]:
-    """The true distributions, in ms, and the share of the rate that the schedule permits."""
-    requests = [was for was in truth.values() if len(was.tokens_ns) == TOKENS]
-    gaps = sorted(
-        (later - earlier) / 1e6
-        for was in requests
-        for earlier, later in zip(was.tokens_ns, was.tokens_ns[1:], strict=False)
-    )
-    first = min(was.read_ns for was in requests)
-    last = max(was.tokens_ns[-1] for was in requests)
-    permitted = streams * TOKENS / (TTFT_S + (TOKENS - 1) * GAP_S)
-    return {
-        "ttft_true": statistics.fmean((was.tokens_ns[0] - was.read_ns) / 1e6 for was in requests),
-        "true_p50": percentile(gaps, 0.5),
-        "true_p99": percentile(gaps, 0.99),
-        "schedule_share": len(requests) * TOKENS / ((last - first) / 1e9) / permitted,
-    }
-
-
-# --- peers ------------------------------------------------------------------------------
-
-
-def environment(folder: Path, name: str, *packages: str) -> Path:
-    """The Python of a virtual environment that holds `packages`; made on first use."""
-    python = folder / name / "bin" / "python"
-    if not python.exists():
-        print(f"installing {' '.join(packages)} into {folder / name}", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", str(folder / name)], check=True)
-        install = [str(python), "-m", "pip", "install", "-q", *packages]
-        subprocess.run(install, check=True)
-    return python
-
-
-@dataclass
-class Tree:
-    """CPU time and memory of a process and all its descendants, sampled until it ends."""
-
-    cpu_s: float = 0.0
-    rss_mb: float = 0.0
-
-
-def watched(command: list[str], nice: int, timeout_s: float, cwd: Path) -> tuple[Tree, str]:
-    """Run a client on its core; what it took, and what it printed."""
-    import psutil
-
-    tree = Tree()
-    log = cwd / "output.txt"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            ["taskset", "-c", str(CLIENT_CORE), *command],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=cwd,
-            env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},
-        )
-        if nice:
-            os.setpriority(os.PRIO_PROCESS, process.pid, nice)
-        root = psutil.Process(process.pid)
-        deadline = time.monotonic() + timeout_s
-        cpu: dict[int, float] = {}
-        while process.poll() is None:
-            if time.monotonic() > deadline:
-                for child in root.children(recursive=True):
-                    child.kill()
-                process.kill()
-                process.wait()
-                raise SystemExit(f"{command[0]} did not end within {timeout_s} s")
-            rss = 0
-            with contextlib.suppress(psutil.Error):
-                for part in (root, *root.children(recursive=True)):
-                    with contextlib.suppress(psutil.Error):
-                        times = part.cpu_times()
-                        cpu[part.pid] = times.user + times.system
-                        rss += part.memory_info().rss
-            tree.rss_mb = max(tree.rss_mb, rss / 1e6)
-            time.sleep(0.1)
-        tree.cpu_s = sum(cpu.values())
-    text = log.read_text("utf-8", "replace")
-    if process.returncode:
-        raise SystemExit(f"{command[0]} failed:\n{text[-3000:]}")
-    return tree, text
-
-
-def aiohttp_peer(binary: Path, streams: int, folder: Path, nice: int) -> Measured:
-    """The plain alternative: aiohttp, one task a stream, JSON decoded as it comes."""
-    python = environment(folder, "aiohttp", "aiohttp")
-    requests = streams * REQUESTS_PER_STREAM.get(streams, 2)
-    with reference(binary, nice) as port, tempfile.TemporaryDirectory() as work:
-        program = Path(__file__).with_name("aiohttp_client.py")
-        command = [str(python), str(program), str(port), str(streams), str(requests), str(TOKENS)]
-        tree, text = watched(command, nice, 300, Path(work))
-        truth = sent(port)
-    figures = json.loads(text.strip().splitlines()[-1])
-    return Measured(
-        ttft_mean=figures["ttft_mean_ms"],
-        gap_p50=figures["gap_p50_ms"],
-        gap_p99=figures["gap_p99_ms"],
-        cpu_s_per_1000=figures["cpu_s"] / (len(truth) * TOKENS / 1000),
-        rss_mb=tree.rss_mb,
-        **wire(truth, streams),
-    )
-
-
-def tokenizer(folder: Path) -> Path:
-    """A word-level tokenizer file, so that no peer has to download one."""
-    path = folder / "tokenizer"
-    path.mkdir(parents=True, exist_ok=True)
-    vocabulary = {word: i for i, word in enumerate(["[UNK]", *(f"t{n}" for n in range(1000))])}
-    (path / "tokenizer.json").write_text(
-        json.dumps(
-            {
-                "version": "1.0",
-                "added_tokens": [],
-                "normalizer": None,
-                "pre_tokenizer": {"type": "Whitespace"},
-                "post_processor": None,
-                "decoder": None,
-                "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"},
-            }
-        )
-    )
-    (path / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"})
-    )
-    return path
-
-
-def guidellm_peer(binary: Path, streams: int, folder: Path, nice: int) -> Measured:
-    """GuideLLM, concurrent profile, synthetic prompts."""
-    python = environment(folder, "guidellm", "guidellm")
-    requests = streams * REQUESTS_PER_STREAM.get(streams, 2)
-    with reference(binary, nice) as port, tempfile.TemporaryDirectory() as work:
-        report = Path(work) / "report.json"
-        command = [
-            str(python.with_name("guidellm")), "run", "--disable-progress",
-            "--backend", f"kind=openai_http,target=http://127.0.0.1:{port},model=reference",
-            "--tokenizer", f"kind=hf_auto,model={tokenizer(folder)}",
-            "--profile", f"kind=concurrent,streams={streams}",
-            "--constraint", f"kind=max_requests,count={requests}",
-            "--data", f"kind=synthetic_text,prompt_tokens=32,output_tokens={TOKENS}",
-            "--output", f"kind=json,path={report}",
-        ]  # fmt: skip
-        tree, _ = watched(command, nice, 600, Path(work))
-        truth = sent(port)
-        metrics = json.loads(report.read_text())["benchmarks"][0]["metrics"]
-    ttft = metrics["time_to_first_token_ms"]["successful"]
-    return Measured(
-        ttft_mean=ttft["mean"],
-        gap_p50=None,  # Its inter-token latency is a mean a request.
-        gap_p99=None,
-        cpu_s_per_1000=tree.cpu_s / (len(truth) * TOKENS / 1000),
-        rss_mb=tree.rss_mb,
-        **wire(truth, streams),
-    )
-
-
-def aiperf_peer(binary: Path, streams: int, folder: Path, nice: int) -> Measured:
-    """AIPerf, chat endpoint, streaming."""
-    python = environment(folder, "aiperf", "aiperf")
-    requests = streams * REQUESTS_PER_STREAM.get(streams, 2)
-    with reference(binary, nice) as port, tempfile.TemporaryDirectory() as work:
-        command = [
-            str(python.with_name("aiperf")), "profile",
-            "--url", f"http://127.0.0.1:{port}",
-            "--model", "reference", "--tokenizer", str(tokenizer(folder)),
-            "--endpoint-type", "chat", "--streaming",
-            "--concurrency", str(streams), "--request-count", str(requests),
-            "--isl", "32", "--osl", str(TOKENS),
-            "--extra-inputs", "ignore_eos:true", "--ui", "none",
-            "--output-artifact-dir", work,
-        ]  # fmt: skip
-        tree, _ = watched(command, nice, 600, Path(work))
-        truth = sent(port)
-        (report,) = Path(work).rglob("profile_export_aiperf.json")
-        metrics = json.loads(report.read_text())
-    return Measured(
-        ttft_mean=metrics["time_to_first_token"]["avg"],
-        gap_p50=None,  # Its inter-token latency is a mean a request.
-        gap_p99=None,
-        cpu_s_per_1000=tree.cpu_s / (len(truth) * TOKENS / 1000),
-        rss_mb=tree.rss_mb,
-        **wire(truth, streams),
-    )
-
-
-PEERS = {"aiohttp": aiohttp_peer, "guidellm": guidellm_peer, "aiperf": aiperf_peer}
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ from backends.storage.starts import Start, StartHistory
 
 ASKED_BY: Final = "servers"
 CONTAINERS: Final[tuple[Literal["docker", "podman"], ...]] = ("docker", "podman")
+FIRST_SAMPLE_S: Final = 3.0
 OVER: Final = frozenset({State.STOPPED, State.EXITED, State.CRASHED})
 
 
@@ -181,6 +182,7 @@ class ServerDesk:
 
     async def check(self, profile: Profile) -> list[StartFinding]:
         """What stands in the way of a start."""
+        await self._sampled()
         inside = profile.launcher in CONTAINERS
         answer = await self._host.request(
             "servers.check",
@@ -221,6 +223,7 @@ class ServerDesk:
         """
         run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         launcher = self._launcher_for(profile)
+        await self._sampled()
         async with self._alone(launcher, profile.name, "starting"):
             run = await launcher.start(profile, run_id, operator(), origin())
         return replace(run, age_s=0.0)
@@ -359,6 +362,15 @@ class ServerDesk:
         if launcher.kind in ("systemd", *CONTAINERS):
             return holding(self._host, name, doing, operator(), origin())
         return contextlib.nullcontext()
+
+    async def _sampled(self) -> None:
+        """Wait a moment for the first sample, with which memory is compared after a stop."""
+        deadline_s = self._clock.monotonic_s() + FIRST_SAMPLE_S
+        while self._clock.monotonic_s() < deadline_s:
+            snapshot = self._host.snapshot
+            if snapshot.sampled_s is not None and (not snapshot.gpus or memory_used(snapshot)):
+                return
+            await asyncio.sleep(0.05)
 
     async def _memory_held(
         self,

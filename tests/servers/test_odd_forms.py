@@ -101,6 +101,49 @@ def test_the_form_of_a_line_decides_only_where_nothing_else_does() -> None:
                 "2026-04-14T15:52:41.134585Z ERROR text_generation_launcher: Shard 0 failed to start",
             ),
         ),
+        (
+            "unsupported-arch",
+            (
+                "main: HTTP server is listening, hostname: 127.0.0.1, port: 8080, http threads: 11",
+                "rocBLAS error: Cannot read /opt/rocm/lib/rocblas/library/TensileLibrary.dat: Illegal seek for GPU arch : gfx1012",
+                "Aborted (core dumped)",
+            ),
+        ),
+        (
+            "host-oom-killed",
+            (
+                "INFO 03-11 22:00:00 [api_server.py:981] vLLM API server version 0.8.0",
+                "ERROR 03-11 22:05:02 [core.py:340] EngineCore hit an exception: Traceback (most recent call last):",
+                "ERROR 03-11 22:05:02 [core.py:340] ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+            ),
+        ),
+        (
+            "shm-too-small",
+            (
+                "(VllmWorker rank=1 pid=80) ERROR 05-05 10:00:25 [multiproc_executor.py:470] WorkerProc failed to start.",
+                "(VllmWorker rank=1 pid=80) ERROR 05-05 10:00:25 [multiproc_executor.py:470] RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)",
+                "a1b2c3:80:80 [1] misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-UbW to 33030532 bytes, error: No space left on device (28)",
+            ),
+        ),
+        (
+            "gpu-lost",
+            (
+                "[2026-01-08 10:02:00] The server is fired up and ready to roll!",
+                "[2026-01-08 13:22:10 TP2] Scheduler hit an exception: Traceback (most recent call last):",
+                "torch.AcceleratorError: CUDA error: unspecified launch failure",
+                "[120391.101] NVRM: Xid (PCI:0000:41:00): 79, pid=9911, name=python3, GPU has fallen off the bus.",
+                "[2026-01-08 13:22:11] SIGQUIT received. signum=None, frame=None. It usually means one child failed.",
+            ),
+        ),
+        (
+            "quantization-unsupported",
+            (
+                "INFO 04-04 10:00:00 [api_server.py:1034] vLLM API server version 0.8.3",
+                "Traceback (most recent call last):",
+                '  File "/usr/local/bin/vllm", line 10, in <module>',
+                "ValueError: bitsandbytes quantization is currently not supported in rocm.",
+            ),
+        ),
     ],
 )  # fmt: skip
 def test_what_says_more_is_named(cause: str, lines: tuple[str, ...]) -> None:

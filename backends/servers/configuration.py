@@ -91,6 +91,8 @@ def compare(
         have = effective.get(name)
         if have is None and name in names:
             have = effective.get(names[name])
+        if have is None and engine.id is EngineId.LLAMACPP and name == "n_ctx":
+            have = _of_slots(value, effective)
         default = defaults.get(name)
         if have is None:
             rows.append(Comparison(name, value, None, Standing.NOT_REPORTED, default))
@@ -112,6 +114,8 @@ def _same(name: str, asked: str, have: str) -> bool:
     left, right = asked.strip().lower(), have.strip().lower()
     if left == right:
         return True
+    if name == "n_ctx" and left.isdigit() and right.isdigit():
+        return int(left) in (0, int(right)) or _padded(int(left)) == int(right)
     if name == "n_gpu_layers" and "/" in right:
         return _layers(left, right)
     if left in _NOTHING and right in _NOTHING:
@@ -127,6 +131,30 @@ def _same(name: str, asked: str, have: str) -> bool:
         bare = re.sub(r"[\[\]{}()'\"\s]", "", right)
         return bare == re.sub(r"[\[\]{}()'\"\s]", "", left) or bare == left.replace(" ", ",")
     return left.rpartition(".")[2] == right.rpartition(".")[2] and "torch." in left + right
+
+
+_CONTEXT_STEP: Final = 256
+"""llama.cpp rounds a context up to a multiple of this (`GGML_PAD` in llama-context.cpp)."""
+
+
+def _padded(tokens: int) -> int:
+    return -(-tokens // _CONTEXT_STEP) * _CONTEXT_STEP
+
+
+def _of_slots(asked: str, effective: Mapping[str, str]) -> str | None:
+    """The whole context that llama.cpp runs with, from a slot's share of it.
+
+    The cache that `-c` asks for is divided among the slots (`-np`), unless it is unified: then
+    each of them may have all of it.
+    """
+    share, slots = effective.get("n_ctx_slot", ""), effective.get("n_slots", "")
+    if not share.isdigit():
+        return None
+    if not slots.isdigit() or int(slots) < 2 or not asked.isdigit():
+        return share
+    if _padded(int(asked)) == int(share) or _padded(int(asked) // int(slots)) == int(share):
+        return asked
+    return str(int(share) * int(slots))
 
 
 def _layers(asked: str, offloaded: str) -> bool:

@@ -76,7 +76,8 @@ _LLAMA: Final = (
     (re.compile(r"^llama_(?:context|new_context\w*): (n_\w+|flash_attn)\s*= (\S+)"), None),
     (re.compile(r"offloaded (\d+/\d+) layers to GPU"), "offloaded_layers"),
     (re.compile(r"^\w*system_info: n_threads = (\d+)"), "n_threads"),
-    (re.compile(r"initializing slots, n_slots = (\d+)"), "n_slots"),
+    (re.compile(r"initializing(?: slots)?, n_slots = (\d+)"), "n_slots"),
+    (re.compile(r"\bn_ctx_slot = (\d+)"), "n_ctx_slot"),
     (re.compile(r"^llama_kv_cache\w*: size = .*K \((\w+)\)"), "cache_type_k"),
     (re.compile(r"^llama_kv_cache\w*: size = .*V \((\w+)\)"), "cache_type_v"),
     (re.compile(r"load_model: loading model '([^']+)'"), "model"),
@@ -196,11 +197,14 @@ def read_http(engine: Engine, body: bytes) -> dict[str, str]:
     values: dict[str, str] = {}
     _flatten(answer, "", values, 0)
     if engine.id is EngineId.LLAMACPP:
-        for name in ("n_ctx", "n_batch", "n_ubatch"):
-            nested = values.get(f"default_generation_settings.{name}")
-            if nested is not None:
-                values.setdefault(name, nested)
-        for there, here in (("total_slots", "n_slots"), ("model_path", "model")):
+        # What the settings of a request call n_ctx is the share of one slot, not what `-c` asks for.
+        for there, here in (
+            ("default_generation_settings.n_ctx", "n_ctx_slot"),
+            ("default_generation_settings.n_batch", "n_batch"),
+            ("default_generation_settings.n_ubatch", "n_ubatch"),
+            ("total_slots", "n_slots"),
+            ("model_path", "model"),
+        ):
             if there in values:
                 values.setdefault(here, values[there])
     return values

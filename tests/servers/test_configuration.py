@@ -126,6 +126,31 @@ def test_layers_that_stay_on_the_cpu() -> None:
     assert rows["model"].standing is Standing.NOT_REPORTED
 
 
+@pytest.mark.parametrize(
+    ("asked", "slot", "standing", "effective"),
+    [
+        ("16384", "4096", Standing.SAME, "16384"),  # divided among the slots
+        ("16384", "16384", Standing.SAME, "16384"),  # a unified cache: each may have all of it
+        ("10000", "2560", Standing.SAME, "10000"),  # a share is rounded up to 256
+        ("0", "4096", Standing.SAME, "16384"),  # 0 asks for what the model has
+        ("16384", "1024", Standing.DIFFERS, "4096"),
+    ],
+)
+def test_the_context_of_llama_cpp_is_divided_among_its_slots(
+    asked: str, slot: str, standing: Standing, effective: str
+) -> None:
+    argv = ["llama-server", "-m", "m.gguf", "-c", asked, "-np", "4"]
+    answer = {"default_generation_settings": {"n_ctx": int(slot)}, "total_slots": 4}
+    log = f"srv    load_model: initializing, n_slots = 4, n_ctx_slot = {slot}, kv_unified = 'false'"
+    for values in (
+        read_http(LLAMACPP, json.dumps(answer).encode()),
+        read(EngineId.LLAMACPP, log + "\n").merged,
+    ):
+        rows = {row.name: row for row in compare(LLAMACPP, read_argv(LLAMACPP, argv), values)}
+        assert (rows["n_ctx"].standing, rows["n_ctx"].effective) == (standing, effective)
+        assert rows["n_slots"].standing is Standing.SAME
+
+
 def test_the_block_that_tgi_prints() -> None:
     text = (
         "2025-01-01T00:00:00.000001Z  INFO text_generation_launcher: Args {\n"
@@ -150,7 +175,8 @@ def test_answers_over_http() -> None:
         }
     ).encode()
     values = read_http(LLAMACPP, body)
-    assert values["n_ctx"] == "4096"
+    assert values["n_ctx_slot"] == "4096"
+    assert "n_ctx" not in values
     assert values["n_slots"] == "4"
     assert values["api_key"] == MASK
     assert values["flag"] == "True"

@@ -94,10 +94,11 @@ class HubScreen(Screen[None]):
 
     def show_hints(self) -> None:
         """Say which keys do something here."""
-        active = [a.binding.id or "" for a in self.active_bindings.values() if a.enabled]
-        if isinstance(self.focused, Input):
-            self.footer.show(["input.submit", "input.clear"], {})
+        box = self.focused
+        if isinstance(box, Input):
+            self.footer.show_input(box.placeholder, narrows=box.id == "filter")
             return
+        active = [a.binding.id or "" for a in self.active_bindings.values() if a.enabled]
         if len(self.app.screen_stack) < 2:
             active = [action_id for action_id in active if action_id != "app.back"]
         self.footer.show(active, getattr(self.app, "keymap", {}))

@@ -15,6 +15,13 @@ from backends.link.base import HostKeyQuestion
 from tui.bindings import bindings
 
 
+def kind_of(algorithm: str) -> str:
+    """The kind of key as sshd's file names have it: `ed25519` of `ssh-ed25519`."""
+    if algorithm.startswith(("ssh-rsa", "rsa-")):
+        return "rsa"
+    return "ecdsa" if algorithm.startswith("ecdsa-") else "ed25519"
+
+
 class HostKeyScreen(ModalScreen[bool]):
     """Gives True when the key is to be trusted from now on."""
 
@@ -35,7 +42,7 @@ class HostKeyScreen(ModalScreen[bool]):
             yield Static(f"fingerprint  {asked.fingerprint}", id="fingerprint", markup=False)
             yield Static(
                 "Compare the fingerprint with what the host itself prints:\n"
-                "  ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub\n"
+                f"  ssh-keygen -lf /etc/ssh/ssh_host_{kind_of(asked.algorithm)}_key.pub\n"
                 "Trusting it writes it to gpuroom's own known_hosts; yours is not touched.",
                 classes="about",
                 markup=False,

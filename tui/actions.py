@@ -63,7 +63,6 @@ AREAS: dict[str, str] = {
     "log": "The log",
     "alerts": "Alerts",
     "journal": "Journal",
-    "input": "While a filter is typed",
     "dialog": "Dialogs",
 }
 
@@ -170,8 +169,6 @@ ACTIONS: tuple[Action, ...] = (
     Action("log.copy", "y", "copy", "copy", "Copy the line or the selection to the clipboard.", 34),
     Action("log.save", "S", "save", "save", "Save the lines that are shown to a local file.", 36, typing_follows=True),
     Action("dialog.cancel", "escape", "cancel", "cancel", "Answer no.", 1),
-    Action("input.submit", "enter", "submit", "keep", "Keep the filter and go back to the list.", 1),
-    Action("input.clear", "escape", "clear", "clear", "Clear the filter.", 2),
     Action("dialog.accept", "ctrl+y", "accept", "yes", "Answer yes.", 2),
     Action("dialog.more", "pagedown,down", "more", "more", "Further down in what would run."),
     Action("dialog.less", "pageup,up", "less", "less", "Further up in what would run."),
@@ -210,6 +207,8 @@ _KEY_TEXT = {
     "minus": "-",
     "right_square_bracket": "]",
     "left_square_bracket": "[",
+    "right_curly_bracket": "}",
+    "left_curly_bracket": "{",
     "escape": "Esc",
     "enter": "Enter",
     "space": "Space",

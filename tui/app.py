@@ -153,6 +153,8 @@ class RoomApp(App[int]):
             await self.shell.hub.stop()
 
     def _tick(self) -> None:
+        if not self.screen_stack:
+            return  # the room closes: its screens are gone, its hosts are being let go
         self.pump.tick()
         if isinstance(self.screen, ModalScreen):
             return  # a notice would lie over the question, say a fingerprint; it comes afterwards

@@ -225,7 +225,7 @@ async def test_a_result_is_saved_as_picture_document_and_table(tmp_path: Path) -
         await ready(pilot)
         await press(pilot, "h", "enter")
         for name in ("run.svg", "run.json", "run.csv", "run.md", "run.txt"):
-            await press(pilot, "S")
+            assert "Enter take it  Esc leave it" in await press(pilot, "S")
             assert isinstance(app.screen, ResultScreen)
             app.screen.edit_box.value = str(tmp_path / name)
             await press(pilot, "enter")

@@ -10,7 +10,7 @@ import pytest
 from backends.errors import ConfigError
 from screens.journal import JournalScreen
 from tests.ui.fakes import drawn, make_app, make_hub, ready, screen_text
-from tui.actions import ACTIONS, AREAS, FORBIDDEN_KEYS, Action, markdown
+from tui.actions import ACTIONS, AREAS, FORBIDDEN_KEYS, Action, keys_text, markdown
 from tui.cli import main
 from tui.keymap import keys_of, make_keymap, takes_over
 
@@ -28,6 +28,11 @@ def test_every_action_is_documented_once() -> None:
         assert action.area in AREAS
         assert action.help.endswith(".")
         assert len(action.label) <= 14
+
+
+def test_keys_are_written_as_they_are_pressed() -> None:
+    for action in ACTIONS:
+        assert "_" not in keys_text(action.keys), action.id
 
 
 def test_tmux_and_screen_keep_their_keys() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+from pathlib import Path
 
+import pytest
 from textual.widgets import Input
 
 from backends.link.base import HostKeyQuestion, Prompter, SecretKind, SecretQuestion
 from backends.model import Severity
 from screens.auth import AuthScreen
-from screens.host_key import HostKeyScreen
+from screens.host_key import HostKeyScreen, kind_of
 from screens.room import RoomScreen
 from tests.ui.fakes import FakeMaker, make_app, make_hub, ready, screen_text
 from tui.app import RoomApp
@@ -42,10 +45,24 @@ async def test_a_host_key_is_trusted_by_ctrl_y_alone() -> None:
             await wait_for(app, HostKeyScreen)
             await pilot.pause()
             assert "SHA256:abcdef" in screen_text(app)
+            assert "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub" in screen_text(app)
             await pilot.press("enter", "y", "space")
             assert not question.done()
             await pilot.press(key)
             assert await asyncio.wait_for(question, 5) is expected
+
+
+@pytest.mark.parametrize("algorithm", ["ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512"])
+def test_the_command_that_prints_a_host_s_own_fingerprint_works(
+    tmp_path: Path, algorithm: str
+) -> None:
+    kind = kind_of(algorithm)
+    path = tmp_path / f"ssh_host_{kind}_key"
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(path)], check=True)
+    shown = subprocess.run(
+        ["ssh-keygen", "-lf", f"{path}.pub"], check=True, capture_output=True, text=True
+    )
+    assert "SHA256:" in shown.stdout
 
 
 async def test_no_notice_lies_over_a_question() -> None:

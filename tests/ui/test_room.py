@@ -164,6 +164,8 @@ async def test_the_filter_narrows_while_typing_and_escape_clears_it() -> None:
     async with app.run_test(size=SIZE) as pilot:
         await ready(pilot)
         await pilot.press("slash", *"temp", "greater_than_sign", *"80")
+        await pilot.pause()
+        assert "Enter keep  Esc clear" in screen_text(app)
         assert order(app) == [5]
         await pilot.press("enter")
         assert "filter temp>80 1/8" in screen_text(app)
@@ -770,3 +772,21 @@ def test_what_runs_is_broken_at_spaces_and_nothing_is_lost() -> None:
     assert [piece.split()[0] for piece in pieces[1:]] == ["zai-org/GLM-5-NVFP4", "glm-5-nvfp4"]
     assert broken("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
     assert broken("", 10) == [""]
+
+
+async def test_a_frame_that_comes_while_the_room_closes_draws_nothing() -> None:
+    hub = make_hub()
+    app = make_app(hub)
+    stop = hub.stop
+    ticked = []
+
+    async def slow_stop() -> None:
+        assert not app.screen_stack
+        app._tick()
+        ticked.append(True)
+        await stop()
+
+    hub.stop = slow_stop  # type: ignore[method-assign]
+    async with app.run_test(size=SIZE) as pilot:
+        await ready(pilot)
+    assert ticked

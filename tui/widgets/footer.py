@@ -18,6 +18,7 @@ class Footer(RowsView):
     def __init__(self, look: Look, *, id: str | None = None) -> None:
         super().__init__(look, id=id)
         self._hints: tuple[tuple[str, str, int], ...] = ()
+        self._about = ""
 
     def show(self, active: Iterable[str], keymap: Mapping[str, str]) -> None:
         """Take the active bindings.
@@ -32,9 +33,21 @@ class Footer(RowsView):
             if action is not None and action.hint:
                 key = keymap.get(action.id, action.keys).split(",")[0]
                 hints[action.id] = (key_text(key), action.label, action.hint)
-        found = tuple(sorted(hints.values(), key=lambda hint: hint[2]))
-        if found != self._hints:
-            self._hints = found
+        self._take(tuple(sorted(hints.values(), key=lambda hint: hint[2])), "")
+
+    def show_input(self, about: str, *, narrows: bool) -> None:
+        """Something is typed.
+
+        Args:
+            about: What it is; said here because text that is in the input hides its placeholder.
+            narrows: Whether the text narrows a list at once (Esc clears it), or is taken by Enter.
+        """
+        words = ("keep", "clear") if narrows else ("take it", "leave it")
+        self._take((("Enter", words[0], 1), ("Esc", words[1], 2)), about)
+
+    def _take(self, hints: tuple[tuple[str, str, int], ...], about: str) -> None:
+        if (hints, about) != (self._hints, self._about):
+            self._hints, self._about = hints, about
             self.redraw()
 
     def rows_for(self, width: int, height: int) -> Sequence[Row]:
@@ -48,4 +61,4 @@ class Footer(RowsView):
             line.add(key, "key").add(f" {label}  ", "dim")
         for key, label, _ in last:
             line.add(key, "key").add(f" {label}  ", "dim")
-        return [line.row(width, "bar-row")]
+        return [line.add(self._about, "dim").row(width, "bar-row")]

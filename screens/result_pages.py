@@ -195,7 +195,7 @@ def _ledger_rows(run: RunResult, width: int) -> Iterator[Row]:
 
 def _difference_rows(comparison: Comparison, width: int) -> Iterator[Row]:
     for title, found, token in (
-        ("not comparable, since these differ (reference / this)", comparison.obstacles, "warning"),
+        ("not comparable, because of (reference / this)", comparison.obstacles, "warning"),
         ("changed between them (reference / this)", comparison.changes, "text"),
     ):
         if found:

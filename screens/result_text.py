@@ -49,7 +49,7 @@ def verdict_spans(comparison: Comparison) -> list[Span]:
         )
         spans.append((f"  {row.metric.value} {change:+.1f} % ({low:+.1f} to {high:+.1f})", "text"))
     if comparison.obstacles:
-        spans.append((f"  these differ: {'; '.join(map(str, comparison.obstacles[:2]))}", "text"))
+        spans.append((f"  because {'; '.join(map(str, comparison.obstacles[:2]))}", "text"))
     elif row.remark:
         spans.append((f"  {row.remark}", "dim"))
     return spans
@@ -72,10 +72,12 @@ def single_head(opened: Opened) -> list[Line]:
     if opened.reference is None:
         if run.run_id in opened.pinned:
             second.add("the baseline", "strong")
-            second.add(f" of {target.profile or 'no profile'} and {run.plan.name}", "dim")
+            owner = target.profile or "servers without a profile"
+            second.add(f" for {run.plan.name} of {owner}", "dim")
         else:
-            second.add("no baseline is pinned for ", "dim").add(target.profile or "no profile")
-            second.add(" and ", "dim").add(run.plan.name).add("  B pins this run", "dim")
+            second.add("no baseline is pinned for ", "dim").add(run.plan.name)
+            second.add(" of ", "dim").add(target.profile or "servers without a profile")
+            second.add("  B pins this run", "dim")
     else:
         found = opened.comparison_of(run.run_id)
         second.add("A ", TOKENS[0])

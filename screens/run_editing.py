@@ -79,13 +79,25 @@ class RunEditingScreen(HubScreen):
     def action_pin(self) -> None:
         """Make the run the baseline of its profile and plan; a baseline is let go."""
         ids = list(self.chosen_runs())[:1]
+        doubtful: list[str] = []
 
         def pin(history: History) -> None:
             for run_id in ids:
                 if not history.unpin(run_id):
                     history.pin(run_id)
+                    if not history.row(run_id).valid:
+                        doubtful.append(run_id)
 
-        self.change(pin)
+        def say() -> None:
+            for run_id in doubtful:
+                self.notify(
+                    f"the client was the limit in {run_id}: nothing can be compared with it",
+                    severity="warning",
+                    timeout=8,
+                    markup=False,
+                )
+
+        self.change(pin, say)
 
     def _open_box(self, what: str) -> None:
         if not self.chosen_runs():
@@ -130,7 +142,7 @@ class RunEditingScreen(HubScreen):
 
         self.change(write)
 
-    def change(self, work: Change) -> None:
+    def change(self, work: Change, then: Callable[[], None] | None = None) -> None:
         """Write to the history in a thread, then read it again; failures are shown."""
 
         def written() -> None:
@@ -141,6 +153,8 @@ class RunEditingScreen(HubScreen):
             await asyncio.to_thread(written)
             if self.is_attached:
                 self.changed()
+                if then is not None:
+                    then()
 
         app: RoomApp = self.app  # type: ignore[assignment]
         app.controller.background(carry_out, "runs.edit")

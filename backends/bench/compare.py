@@ -133,11 +133,13 @@ def compare(
     if across_tools and a.harness != b.harness:
         whole = metrics = [Metric.OUTPUT]
     sound = [pair for pair in pairs if not pair.obstacles]
-    if pairs and not sound:
-        obstacles += [o for pair in pairs for o in pair.obstacles][:20]
-    if obstacles:
+    if obstacles or (pairs and not sound):
+        whys = {pair.label: "" if obstacles else _why(pair) for pair in pairs}
+        # Of each kind one is enough for the whole: every step says its own.
+        of_steps = {o.key: o for pair in reversed(pairs) for o in reversed(pair.obstacles)}
+        obstacles = obstacles or list(of_steps.values())[::-1]
         rows = tuple(
-            Row(pair.label, one, Word.NOT_COMPARABLE, *means_of(pair, one))
+            Row(pair.label, one, Word.NOT_COMPARABLE, *means_of(pair, one), remark=whys[pair.label])
             for pair in pairs
             for one in metrics
         )
@@ -225,10 +227,19 @@ def equal_conditions(a: RunResult, b: RunResult) -> bool:
     )
 
 
+def _why(pair: Pair) -> str:
+    return "; ".join(map(str, pair.obstacles))
+
+
 def _row(pair: Pair, metric: Metric, noise: Noise) -> Row:
     if pair.obstacles:
-        why = "; ".join(map(str, pair.obstacles))
-        return Row(pair.label, metric, Word.NOT_COMPARABLE, *means_of(pair, metric), remark=why)
+        return Row(
+            pair.label,
+            metric,
+            Word.NOT_COMPARABLE,
+            *means_of(pair, metric),
+            remark=_why(pair),
+        )
     floor = noise.of((pair.label,), metric)
     return _judged(pair.label, metric, *arms_of(pair, metric), floor)
 
@@ -312,6 +323,11 @@ def _remarks(a: RunResult, b: RunResult, pairs: list[Pair]) -> list[str]:
             remarks.append(f"{name} was not steady when it was measured")
         if run.status.value == "stopped":
             remarks.append(f"{name} was stopped before its end")
+        if any(not step.client.valid for step in run.steps):
+            remarks.append(
+                f"the client was the limit in {name}, not the server: measure again on a quieter "
+                "machine, with longer answers or fewer streams"
+            )
     missing = [step.label for step in a.steps if step.label not in {p.label for p in pairs}]
     if missing and pairs:
         remarks.append(f"steps only in A: {', '.join(dict.fromkeys(missing))}")

@@ -68,7 +68,7 @@ def _word(label: str, rows: list[Row], comparison: Comparison) -> StepWord:
         return StepWord(label, Word.NOT_COMPARABLE, why=f"because {why}")
     if all(row.word is Word.NOT_COMPARABLE for row in rows):
         why = rows[0].remark or _obstacles(comparison) or "nothing was measured"
-        return StepWord(label, Word.NOT_COMPARABLE, why=f"because these differ: {why}")
+        return StepWord(label, Word.NOT_COMPARABLE, why=f"because {why}")
     open_loop = any(
         step.rate_per_s is not None for step in comparison.b.steps if step.label == label
     )

@@ -17,7 +17,7 @@ MAX_FAILURE_DIFFERENCE: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not the same in both runs."""
+    """One thing that is not the same in both runs, or wrong in one or both of them."""
 
     key: str
     a: str
@@ -120,7 +120,11 @@ def _gpus(run: RunResult) -> str:
 
 
 def _validity(step: StepResult) -> str:
-    return "yes" if step.client.valid else "; ".join(step.client.reasons) or "no"
+    """Whether the client kept up, with one reason: all of them stand in the step itself."""
+    if step.client.valid:
+        return "yes"
+    first, *others = step.client.reasons or ("no reason is known",)
+    return f"no, {first}" + (f", and {len(others)} more" if others else "")
 
 
 def _short(digest: str) -> str:

@@ -115,7 +115,7 @@ def comparison_to_markdown(comparison: Comparison) -> str:
         *(f"- {line}" for line in _overall(comparison)),
     ]
     for title, found in (
-        ("Not comparable, since these differ", comparison.obstacles),
+        ("Not comparable, because of", comparison.obstacles),
         ("Changed between them", comparison.changes),
     ):
         if found:

@@ -197,7 +197,7 @@ def read_http(engine: Engine, body: bytes) -> dict[str, str]:
     values: dict[str, str] = {}
     _flatten(answer, "", values, 0)
     if engine.id is EngineId.LLAMACPP:
-        # What the settings of a request call n_ctx is the share of one slot, not what `-c` asks for.
+        # n_ctx of a request's settings is the share of one slot, not what `-c` asks for.
         for there, here in (
             ("default_generation_settings.n_ctx", "n_ctx_slot"),
             ("default_generation_settings.n_batch", "n_batch"),

@@ -11,7 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from backends.bench.results import Finding, Severity, from_json, to_json
+from backends.bench.results import (
+    ClientHealth,
+    Finding,
+    RunResult,
+    Severity,
+    from_json,
+    to_json,
+)
 from backends.storage.history import History
 from backends.storage.keep import keep_run
 from backends.storage.samples import read_lines
@@ -180,6 +187,34 @@ def test_baselines(capsys: Capture) -> None:
     assert "is no baseline" in call(capsys, "baseline", "last~1", "--remove", status=2)
 
 
+def limited_by_the_client(number: int) -> RunResult:
+    health = ClientHealth(valid=False, reasons=("streams stood idle: 9.0 %", "CPU 97 %"))
+    whole = run(number)
+    steps = tuple(msgspec.structs.replace(step, client=health) for step in whole.steps)
+    return msgspec.structs.replace(whole, steps=steps)
+
+
+def test_a_run_that_its_client_limited_is_no_good_baseline_and_says_so(capsys: Capture) -> None:
+    with History.at_home() as history:
+        history.save(limited_by_the_client(4))
+        history.save(limited_by_the_client(5))
+    assert main(["bench", "baseline", "last~1"]) == 0
+    assert f"the client was the limit in {run(4).run_id}" in capsys.readouterr().err
+    text = call(capsys, "compare", "last")
+    both = "client kept up: no, streams stood idle: 9.0 %, and 1 more"
+    assert f"because of (A / B)\n  {both} / no, streams stood idle" in text
+    assert "these differ" not in text
+    assert text.count("streams stood idle") == 6  # once for the whole and each step, A and B
+    assert "the client was the limit in A, not the server: measure again" in text
+    main(["bench", "baseline", "last~3"])
+    assert not capsys.readouterr().err
+
+
+def test_a_baseline_is_not_compared_with_itself(capsys: Capture) -> None:
+    call(capsys, "baseline", "last")
+    assert "is itself the baseline" in call(capsys, "compare", "last", status=2)
+
+
 def test_tags_and_notes(capsys: Capture) -> None:
     call(capsys, "tag", "last", "golden", "h200", "--note", "after the reboot")
     assert run(3).run_id in call(capsys, "show", "tag:golden")
@@ -198,6 +233,8 @@ def test_export(capsys: Capture, tmp_path: Path) -> None:
     assert rows[0]["joules_per_output_token"] == ""
     text = call(capsys, "export", "last", "--format", "markdown")
     assert text.startswith("# Benchmark")
+    assert call(capsys, "export", "last", "--markdown") == text
+    assert call(capsys, "export", "last", "--csv").startswith("run")
     assert "| 64 streams |" in text
     call(capsys, "export", "last", "--output", str(tmp_path / "x.json"))
     assert from_json((tmp_path / "x.json").read_bytes()) == run(3, speed=0.9)

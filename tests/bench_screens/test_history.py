@@ -210,10 +210,10 @@ async def test_a_run_without_baseline_says_how_to_pin_one_and_b_does() -> None:
     app = make_app(make_hub())
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot)
-        assert "no baseline is pinned for glm5 and sweep  B pins this run" in await press(
+        assert "no baseline is pinned for sweep of glm5  B pins this run" in await press(
             pilot, "h", "enter"
         )
-        assert "the baseline of glm5" in await press(pilot, "B")
+        assert "the baseline for sweep of glm5" in await press(pilot, "B")
     with History.at_home() as history:
         assert history.row(newest).baseline
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 from tui.cli.bench_history import figure, open_history, table
 
@@ -14,6 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="RUN", help="to pin, in place of an earlier one")
     parser.add_argument("--remove", action="store_true", help="let RUN be no baseline any more")
     parser.add_argument("--json", action="store_true", help="print an array of the pinned runs")
+
+
+NOT_VALID = "the client was the limit in {run_id}: nothing can be compared with it"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,6 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
                     raise UsageError(f"Run {run_id} is no baseline")
             else:
                 history.pin(run_id)
+                if not history.row(run_id).valid:
+                    print(f"warning: {NOT_VALID.format(run_id=run_id)}", file=sys.stderr)
         rows = history.baselines()
     if arguments.json:
         pinned = [{"profile": row.profile, "plan": row.plan, "run_id": row.run_id} for row in rows]

@@ -98,6 +98,12 @@ def _runs(names: list[str]) -> tuple[list[RunResult], list[RunResult]]:
                     f"and plan {runs[0].plan.name}",
                     "Name two runs, or pin one: gpuroom bench baseline RUN",
                 )
+            if baseline == runs[0].run_id:
+                raise UsageError(
+                    "There is nothing to compare with",
+                    f"{baseline} is itself the baseline of its profile and plan",
+                    "Name two runs: gpuroom bench compare last~1 last",
+                )
             runs.insert(0, history.load(baseline))
         named = {one.run_id for one in runs}
         equals = [one for one in equal_runs(history, runs[0]) if one.run_id not in named]
@@ -131,6 +137,7 @@ def step_lines(comparison: Comparison) -> list[str]:
 
 def text(comparison: Comparison) -> str:
     """A comparison as plain text."""
+    from backends.bench.compare import Word
     from backends.bench.export import ROW_HEADER, change_text, row_cells
 
     a, b, row = comparison.a, comparison.b, comparison.overall
@@ -142,7 +149,7 @@ def text(comparison: Comparison) -> str:
     if row.remark:
         lines[-1] += f"; {row.remark}"
     for title, found in (
-        ("not comparable, since these differ", comparison.obstacles),
+        ("not comparable, because of", comparison.obstacles),
         ("changed between them", comparison.changes),
     ):
         if found:
@@ -150,6 +157,9 @@ def text(comparison: Comparison) -> str:
     if comparison.rows:
         lines += ["", *step_lines(comparison)]
         cells = [[cell.replace("\\", "") for cell in row_cells(one)] for one in comparison.rows]
+        for one, row_text in zip(comparison.rows, cells, strict=True):
+            if one.word is Word.NOT_COMPARABLE:
+                row_text[-1] = ""  # the line of the step says why, once
         lines += ["", table(ROW_HEADER, cells, right=(2, 3, 4, 5))]
     lines += [f"note: {remark}" for remark in comparison.remarks]
     return "\n".join(lines)

@@ -23,18 +23,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--schema", action="store_true", help="print the JSON Schema of the document instead"
     )
     parser.add_argument(
-        "--markdown", action="store_true", help="with --schema: every field with its meaning"
-    )
-    parser.add_argument(
         "--format",
         choices=("json", "csv", "markdown", "svg", "samples"),
         default="json",
         help="json: the document; csv: a line a step; markdown; svg: a picture of the result "
         "screen, several runs compared; samples: a JSON line a request",
     )
-    parser.add_argument(
-        "--svg", action="store_const", const="svg", dest="format", help="short for --format svg"
-    )
+    for name, more in (("svg", ""), ("csv", ""), ("markdown", "; with --schema: every field")):
+        parser.add_argument(
+            f"--{name}",
+            action="store_const",
+            const=name,
+            dest="format",
+            help=f"short for --format {name}{more}",
+        )
     parser.add_argument("--light", action="store_true", help="the picture on white")
     parser.add_argument("--output", type=Path, metavar="FILE", help="instead of stdout")
 
@@ -62,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     from backends.storage.atomic import write_bytes
     from backends.storage.samples import read_lines
 
-    if arguments.schema and arguments.markdown:
+    if arguments.schema and arguments.format == "markdown":
         from backends.bench import schema_text
 
         print(schema_text.markdown(), end="")

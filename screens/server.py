@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from screens import server_rows as rows
+from screens import server_sections as sections
 from screens.base import HubScreen
 from screens.report import Report
 from screens.server_keys import POSSIBLE, ServerKeys, look_at, possible
@@ -121,14 +121,14 @@ class ServerScreen(HubScreen, ServerKeys):
         view, glyphs = self.view, self.shell.look.glyphs
         if view is None:
             return [Line().add("  this host has no such server", "dim").row(width)]
-        head = rows.head_rows(view, width, glyphs)
+        head = sections.head_rows(view, width, glyphs)
         if self.whole:
-            return [*head, *rows.configuration_rows(view, width, glyphs, whole=True)]
+            return [*head, *sections.configuration_rows(view, width, glyphs, whole=True)]
         if width < WIDE:
-            return [*head, *rows.sections(view, width, glyphs, rows.narrow(view))]
+            return [*head, *sections.sections(view, width, glyphs, sections.narrow(view))]
         half = width // 2
-        left = rows.sections(view, half, glyphs, rows.LEFT)
-        right = rows.sections(view, width - half, glyphs, rows.RIGHT)
+        left = sections.sections(view, half, glyphs, sections.LEFT)
+        right = sections.sections(view, width - half, glyphs, sections.RIGHT)
         return [*head, *side_by_side(left, right, half, width - half)]
 
 

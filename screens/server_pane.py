@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from screens import server_rows as rows
+from screens import server_sections as sections
 from screens.pane import Pane
 from tui.rows import Line, Row
 from tui.shell import Shell
@@ -109,10 +110,10 @@ class ServerPane(Pane, RowList):
             token = why.spans[0][1] if why.spans else "text"
             found += [Line().add("  ").add(p, token).row(width) for p in wrap(text, width - 4)]
         for text in view.found.disagreements if view.found is not None else ():
-            found += rows.said(f"{glyphs.warning} {text}", width, "warning")
+            found += sections.said(f"{glyphs.warning} {text}", width, "warning")
         if view.failed:
-            found += rows.cause_rows(view, width, glyphs)[2:]
+            found += sections.cause_rows(view, width, glyphs)[2:]
         elif view.starts:
-            found += rows.phase_rows(view, width, glyphs)
-        found += rows.warning_rows(view, width, glyphs)
-        return found + rows.log_rows(view, width, glyphs)
+            found += sections.phase_rows(view, width, glyphs)
+        found += sections.warning_rows(view, width, glyphs)
+        return found + sections.log_rows(view, width, glyphs)

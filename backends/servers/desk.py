@@ -23,7 +23,7 @@ from backends.servers.apikey import key_of
 from backends.servers.catalogue import Catalogue
 from backends.servers.configuration import read_http
 from backends.servers.engines import ENGINES, Engine, EngineId, Phase
-from backends.servers.giveback import memory_used, still_held
+from backends.servers.giveback import memory_used
 from backends.servers.host import Host, MemberFacts, PortHolder, ask_http, convert
 from backends.servers.launchers.base import (
     Launcher,
@@ -41,14 +41,15 @@ from backends.servers.launchers.systemd import SystemdLauncher
 from backends.servers.launchers.tmux import TmuxLauncher
 from backends.servers.lifecycle import Assessment, Policy, State
 from backends.servers.logfeed import LogSink
+from backends.servers.memoryback import first_sample, memory_held
 from backends.servers.profiles import LauncherKind, Profile, Readiness
 from backends.servers.recognise import named_model, recognise
-from backends.servers.watch import ServerWatch, Watched
+from backends.servers.watch import ServerWatch
+from backends.servers.watched import Watched
 from backends.storage.starts import Start, StartHistory
 
 ASKED_BY: Final = "servers"
 CONTAINERS: Final[tuple[Literal["docker", "podman"], ...]] = ("docker", "podman")
-FIRST_SAMPLE_S: Final = 3.0
 OVER: Final = frozenset({State.STOPPED, State.EXITED, State.CRASHED})
 
 
@@ -182,7 +183,7 @@ class ServerDesk:
 
     async def check(self, profile: Profile) -> list[StartFinding]:
         """What stands in the way of a start."""
-        await self._sampled()
+        await first_sample(self._host, self._clock)
         inside = profile.launcher in CONTAINERS
         answer = await self._host.request(
             "servers.check",
@@ -223,7 +224,7 @@ class ServerDesk:
         """
         run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         launcher = self._launcher_for(profile)
-        await self._sampled()
+        await first_sample(self._host, self._clock)
         async with self._alone(launcher, profile.name, "starting"):
             run = await launcher.start(profile, run_id, operator(), origin())
         return replace(run, age_s=0.0)
@@ -323,7 +324,10 @@ class ServerDesk:
         async with self._alone(launcher, run.profile, "stopping"):
             result = await launcher.stop(run, grace_s, operator(), origin(), on_step)
         pids -= {member.pid for member in result.left}  # these are named already
-        held = await self._memory_held(run, pids, during, on_step)
+        held = await memory_held(
+            self._host, run, pids, during, on_step,
+            until_s=self._clock.monotonic_s() + self._policy.memory_back_s, clock=self._clock,
+        )  # fmt: skip
         return StopResult(result.left, result.port, held)
 
     def grace_s(self, run: Run) -> float:
@@ -362,40 +366,6 @@ class ServerDesk:
         if launcher.kind in ("systemd", *CONTAINERS):
             return holding(self._host, name, doing, operator(), origin())
         return contextlib.nullcontext()
-
-    async def _sampled(self) -> None:
-        """Wait a moment for the first sample, with which memory is compared after a stop."""
-        deadline_s = self._clock.monotonic_s() + FIRST_SAMPLE_S
-        while self._clock.monotonic_s() < deadline_s:
-            snapshot = self._host.snapshot
-            if snapshot.sampled_s is not None and (not snapshot.gpus or memory_used(snapshot)):
-                return
-            await asyncio.sleep(0.05)
-
-    async def _memory_held(
-        self,
-        run: Run,
-        pids: set[int],
-        during: Mapping[str, int],
-        on_step: Callable[[StopStep], None],
-    ) -> tuple[str, ...]:
-        """Wait until its GPU memory is given back; name the GPUs where it is not."""
-        if not self._host.snapshot.gpus:
-            return ()
-        deadline_s = self._clock.monotonic_s() + self._policy.memory_back_s
-        told = False
-        while True:
-            with contextlib.suppress(RoomError):
-                await self._host.request(
-                    "refresh", asked_by=ASKED_BY, what="read GPU memory after a stop"
-                )
-            await asyncio.sleep(0.3)
-            held = still_held(self._host.snapshot, pids, run.memory_before, during)
-            if not held or self._clock.monotonic_s() >= deadline_s:
-                return held
-            if not told:
-                on_step(StopStep("waiting for the GPU memory to be given back", 0))
-                told = True
 
 
 def operator() -> str:

@@ -9,26 +9,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 from backends.clock import SYSTEM_CLOCK, Clock
 from backends.errors import RoomError, UsageError
 from backends.feeds import on_behalf_of
 from backends.model import LinkState
-from backends.servers.configuration import Comparison, compare, read_argv
 from backends.servers.desk import ServerDesk
-from backends.servers.engines import Phase
 from backends.servers.launchers.base import Run, StartFinding, StartPlan, StopResult, StopStep
 from backends.servers.lifecycle import ANSWERING, OVER, Assessment
 from backends.servers.precheck import GONE_AFTER_STOP
 from backends.servers.profiles import Profile
-from backends.servers.recognise import named_model, named_port
 from backends.servers.report import stop_lines
-from backends.servers.verdict import KILLED, Verdict
-from backends.servers.view import Doing, PhaseTime, ServerView, phase_times
+from backends.servers.rosterview import Server, view_of
+from backends.servers.verdict import KILLED
+from backends.servers.view import Doing, ServerView
 from backends.servers.watch import ServerWatch
-from backends.storage.starts import Start, StartHistory
+from backends.storage.starts import StartHistory
 
 LOOK_EVERY_S: Final = 10.0
 LINK_EVERY_S: Final = 0.5
@@ -37,25 +34,6 @@ EARLIER: Final = 8
 ROSTER: Final = "servers"
 
 Told = Callable[[ServerView], None]
-
-
-@dataclass(slots=True)
-class _Server:
-    key: str
-    name: str
-    profile: Profile | None = None
-    run: Run | None = None
-    watch: ServerWatch | None = None
-    task: asyncio.Task[None] | None = None
-    over: tuple[Assessment, Verdict] | None = None
-    """How it ended, once that is settled; its watch has ended then."""
-    doing: Doing | None = None
-    step: str = ""
-    left_over: tuple[str, ...] = ()
-    earlier: tuple[Start, ...] = ()
-    http_values: dict[str, str] = field(default_factory=dict)
-    compared: tuple[int, tuple[Comparison, ...]] = (-1, ())
-    error: str = ""
 
 
 class Roster:
@@ -91,7 +69,7 @@ class Roster:
         self.error = ""
         self.listed = False
         self._servers = {
-            name: _Server(name, name, profile) for name, profile in desk.profiles.items()
+            name: Server(name, name, profile) for name, profile in desk.profiles.items()
         }
 
     @property
@@ -147,7 +125,7 @@ class Roster:
         for server in self._servers.values():
             await self._read_starts(server)
 
-    async def _read_starts(self, server: _Server) -> None:
+    async def _read_starts(self, server: Server) -> None:
         if self._starts is not None and server.profile is not None:
             host = self.desk.host.name
             found = await asyncio.to_thread(self._starts.starts, host, server.name, EARLIER)
@@ -163,7 +141,7 @@ class Roster:
             present.add(key)
             server = self._servers.get(key)
             if server is None:
-                server = self._servers[key] = _Server(key, run.profile)
+                server = self._servers[key] = Server(key, run.profile)
             if server.doing is not Doing.STARTING and self._is_newer(run, server.run):
                 await self._follow(server, run)
         for key, server in list(self._servers.items()):
@@ -177,7 +155,7 @@ class Roster:
             return known is None
         return (run.started_at or 0.0) >= (known.started_at or 0.0)
 
-    def _is_ours(self, found: _Server) -> bool:
+    def _is_ours(self, found: Server) -> bool:
         """Whether what was found turned out to be a process of a server that was started here."""
         pid = found.run.pid if found.run is not None else None
         looks = (
@@ -187,7 +165,7 @@ class Roster:
         )
         return any(m.pid == pid for look in looks if look is not None for m in look.members)
 
-    async def _follow(self, server: _Server, run: Run) -> None:
+    async def _follow(self, server: Server, run: Run) -> None:
         """Watch another run of a server from now on."""
         if server.task is not None:
             await self._end([server.task])
@@ -196,7 +174,7 @@ class Roster:
         server.task = asyncio.create_task(self._attend(server, run), name=f"server {server.name}")
         self._changed()
 
-    async def _attend(self, server: _Server, run: Run) -> None:
+    async def _attend(self, server: Server, run: Run) -> None:
         """Watch a run to its end; write its start down; say what must not be missed."""
         try:
             async with await self.desk.watch(run, server.profile) as watch:
@@ -225,7 +203,7 @@ class Roster:
             self._changed()
 
     async def _came_up(
-        self, server: _Server, watch: ServerWatch, found: Assessment, *, seen: bool
+        self, server: Server, watch: ServerWatch, found: Assessment, *, seen: bool
     ) -> None:
         await self._write_down(server, watch, found)
         if seen:
@@ -240,7 +218,7 @@ class Roster:
         with contextlib.suppress(TimeoutError):
             await watch.until(lambda found: found.cause not in (None, KILLED), LAST_WORDS_S)
 
-    async def _write_down(self, server: _Server, watch: ServerWatch, found: Assessment) -> None:
+    async def _write_down(self, server: Server, watch: ServerWatch, found: Assessment) -> None:
         try:
             await self.desk.record(watch, found)
             await self._read_starts(server)
@@ -332,10 +310,10 @@ class Roster:
     def keep(self, profile: Profile) -> None:
         """Take a profile that has just been written."""
         self.desk.profiles[profile.name] = profile
-        self._servers.setdefault(profile.name, _Server(profile.name, profile.name, profile))
+        self._servers.setdefault(profile.name, Server(profile.name, profile.name, profile))
         self._changed()
 
-    def _known(self, key: str) -> _Server:
+    def _known(self, key: str) -> Server:
         server = self._servers.get(key)
         if server is None:
             raise UsageError(f"no server {key!r} is known on {self.desk.host.name}")
@@ -343,7 +321,7 @@ class Roster:
             raise UsageError(f"{server.name} is {server.doing.value} already")
         return server
 
-    def _startable(self, key: str) -> tuple[_Server, Profile]:
+    def _startable(self, key: str) -> tuple[Server, Profile]:
         server = self._known(key)
         if server.profile is None:
             raise UsageError(
@@ -352,7 +330,7 @@ class Roster:
         return server, server.profile
 
     @contextlib.contextmanager
-    def _while(self, server: _Server, doing: Doing) -> Iterator[None]:
+    def _while(self, server: Server, doing: Doing) -> Iterator[None]:
         server.doing, server.step = doing, ""
         self._changed()
         try:
@@ -364,84 +342,5 @@ class Roster:
     def _changed(self) -> None:
         self._changes += 1
 
-    # --- pictures --------------------------------------------------------------------------------
-
-    def _view(self, server: _Server, *, whole: bool = False) -> ServerView:
-        run, watch, profile = server.run, server.watch, server.profile
-        found: Assessment | None = None
-        verdict: Verdict | None = None
-        if server.over is not None:
-            found, verdict = server.over
-        elif watch is not None and watch.last_look is not None:
-            found, verdict = watch.assessment, watch.verdict
-        engine = self.desk.engine_of(run, profile) if run is not None else None
-        if engine is None and profile is not None:
-            engine = profile.engine
-        argv = run.argv if run is not None else profile.command if profile is not None else ()
-        port = run.port if run is not None else profile.port if profile is not None else None
-        if port is None and engine is not None:
-            port = named_port(engine, argv)
-        now_s = self._clock.monotonic_s()
-        silent = dict(watch.errors) if watch is not None and server.over is None else {}
-        if server.error:
-            silent["watch"] = server.error
-        alive = watch is not None and found is not None and found.state not in OVER
-        return ServerView(
-            key=server.key,
-            name=server.name,
-            host=self.desk.host.name,
-            engine=engine.id.value if engine is not None else "",
-            profile=profile,
-            run=run,
-            found=found,
-            verdict=verdict,
-            now_s=now_s,
-            up_s=watch.age_s if alive and watch is not None else None,
-            phases=self._phases(server, found),
-            members=watch.last_look.members if alive and watch and watch.last_look else (),
-            port=port,
-            model=named_model(engine, argv) if engine is not None else None,
-            doing=server.doing,
-            step=server.step,
-            left_over=server.left_over,
-            last_lines=watch.last_lines if watch is not None else (),
-            complaints=watch.complaints if watch is not None else (),
-            silent=silent,
-            earlier=server.earlier,
-            configuration=self._configuration(server) if whole else (),
-        )
-
-    def _phases(self, server: _Server, found: Assessment | None) -> tuple[PhaseTime, ...]:
-        history: dict[Phase, list[float]] = {}
-        for start in server.earlier:
-            mine = server.run is not None and start.run_id == server.run.run_id
-            if start.outcome == "ready" and not mine:
-                for name, took_s in start.phases.items():
-                    if name in set(Phase):
-                        history.setdefault(Phase(name), []).append(took_s)
-        watch = server.watch
-        if watch is None or found is None or not watch.from_start:
-            now = found.phase if found is not None and self._is_starting(found) else None
-            since = watch.phase_since_s if watch is not None else None
-            took = self._clock.monotonic_s() - since if now is not None and since else None
-            return phase_times({}, history, now, took, found.progress if found else None)
-        now = found.phase if self._is_starting(found) else None
-        since = watch.phase_since_s
-        took = self._clock.monotonic_s() - since if since is not None else None
-        return phase_times(watch.phases, history, now, took, found.progress)
-
-    def _is_starting(self, found: Assessment) -> bool:
-        return not found.was_ready and found.state not in OVER
-
-    def _configuration(self, server: _Server) -> tuple[Comparison, ...]:
-        """Asked beside effective; made anew only where the log or an endpoint has said more."""
-        run, watch = server.run, server.watch
-        if run is None or watch is None:
-            return ()
-        values = {**watch.effective.merged, **server.http_values}
-        if server.compared[0] != len(values):
-            engine = watch.watched.engine
-            argv = run.argv or (server.profile.command if server.profile is not None else ())
-            rows = compare(engine, read_argv(engine, argv), values)
-            server.compared = (len(values), tuple(rows))
-        return server.compared[1]
+    def _view(self, server: Server, *, whole: bool = False) -> ServerView:
+        return view_of(server, self.desk, self._clock, whole=whole)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -17,28 +17,24 @@ from backends.clock import SYSTEM_CLOCK, Clock
 from backends.errors import LinkError, RoomError
 from backends.model import LinkState
 from backends.servers.activity import DEAD, Movement, Workers, port_seen
-from backends.servers.apikey import ApiKey
 from backends.servers.asking import COMPLETION_AGAIN_S, Asker
 from backends.servers.catalogue import Catalogue
 from backends.servers.configuration import EffectiveReader
-from backends.servers.engines import Engine, EngineId, Phase
+from backends.servers.engines import Phase
 from backends.servers.host import Host
 from backends.servers.kernelwords import kernel_seen
-from backends.servers.launchers.base import Launcher, Run, RunLook
+from backends.servers.launchers.base import Launcher, RunLook
 from backends.servers.lifecycle import (
     OVER,
     Assessment,
     Policy,
-    Requirements,
-    State,
     assess,
-    requirements,
 )
 from backends.servers.logfeed import LogData, LogEvent, LogFeed
-from backends.servers.profiles import Readiness
 from backends.servers.run import Place
 from backends.servers.timing import History
 from backends.servers.verdict import Verdict, judge_run
+from backends.servers.watched import FROM_START_S, Watched, age_of, needs_of
 from backends.servers.watchlog import LogTask, LogWitness
 from backends.servers.witnesses import KernelSeen, LinkSeen, LogSeen, ProcessSeen, Witnesses
 
@@ -47,22 +43,8 @@ STARTING_POLL_S: Final = 0.4
 SETTLED_POLL_S: Final = 0.6
 OVER_POLL_S: Final = 5.0
 DEEP_EVERY: Final = 10
-FROM_START_S: Final = 10.0
 JUDGED_BYTES: Final = 32 << 20
 """How much of the end of a log is judged: a start's log is smaller, a month's log is not read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """A run and what to hold it to."""
-
-    run: Run
-    engine: Engine
-    ready: Readiness = field(default_factory=Readiness)
-    model: str | None = None
-    """Model name that must be served, where it is known; used by the completion."""
-    key: ApiKey | None = None
-    """What it wants to see before it answers."""
 
 
 class ServerWatch:
@@ -97,13 +79,13 @@ class ServerWatch:
         self._launcher = launcher
         self.watched = watched
         self._clock = clock
-        age_s = _age_s(watched.run, clock)
+        age_s = age_of(watched.run, clock)
         self._began_s = clock.monotonic_s() - age_s
         self.from_start = not watched.run.adopted and age_s < FROM_START_S
         """Whether the watch began with the run: only then are durations of phases known."""
         self._log_sink = log_sink
         self._policy = replace(
-            policy or Policy(), requirements=_needs(watched), history=history or {}
+            policy or Policy(), requirements=needs_of(watched), history=history or {}
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
@@ -389,29 +371,3 @@ class ServerWatch:
 
     def _take_log_seen(self, seen: LogSeen) -> None:
         self._note(log=seen)
-
-
-def _age_s(run: Run, clock: Clock) -> float:
-    """How old a run is; the host's own word counts more than two clocks that may differ."""
-    if run.age_s is not None:
-        return max(0.0, run.age_s)
-    if run.started_at is None:
-        return FROM_START_S
-    return max(0.0, clock.utc().timestamp() - run.started_at)
-
-
-def _needs(watched: Watched) -> Requirements:
-    """Which witnesses must say ready before this run is called so."""
-    ready, run = watched.ready, watched.run
-    needs = requirements(watched.engine, completion=ready.prompt is not None)
-    custom = watched.engine.id is EngineId.CUSTOM
-    told = ready.log is not None or ready.prompt is not None
-    return replace(
-        needs,
-        http=not (custom and told and ready.path is None),
-        pattern=ready.log is not None and run.log is not None,
-        port_owner=run.port is not None and run.port_visible,
-    )
-
-
-__all__ = ["ServerWatch", "State", "Watched"]

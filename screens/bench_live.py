@@ -16,6 +16,7 @@ from tui import format as fmt
 from tui.rows import Line, Row, text_row
 from tui.themes import Look
 from tui.widgets.history_chart import Curve, Source, watts_scale
+from tui.widgets.host_state import wrap
 from tui.widgets.row_list import RowList
 from tui.widgets.rows_view import RowsView
 
@@ -23,6 +24,8 @@ LARGE: Final = (150, 44)
 """Columns and lines from which on figures are five lines high."""
 SPREADS: Final = ("latency", "time to first token", "time per output token")
 MIN_SPREAD: Final = 30
+WORD_LINES: Final = 2
+"""Of a word with its reasons, where there is little room."""
 
 
 class Figures(RowsView):
@@ -142,6 +145,20 @@ class StepList(RowList):
         """Until a step has ended: what was found out before it and meanwhile."""
         found = rows.finding_rows(self._findings, width, max(1, height - 1))
         return [text_row("  no step has ended yet", width, "dim"), *found]
+
+    def rows_for(self, width: int, height: int) -> Sequence[Row]:
+        """The loads; below them the whole word of the one under the cursor, and what was found."""
+        if not self.lines:
+            return super().rows_for(width, height)
+        word = self.lines[self.cursor_index(self.keys())].word
+        text = [] if word is None else wrap(f"{word.step}: {word.text}", width - 4)
+        kept = max(2, height - min(len(text), WORD_LINES))
+        drawn = list(super().rows_for(width, kept))
+        drawn += [text_row(f"  {line}", width, "dim") for line in text[: height - len(drawn)]]
+        room = height - len(drawn) - 1
+        if room > 0 and self._findings:
+            drawn += [text_row("", width), *rows.finding_rows(self._findings, width, room)]
+        return drawn
 
     def item_row(self, key: Hashable, width: int, *, current: bool) -> Row:
         """One load."""

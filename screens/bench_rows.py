@@ -23,9 +23,11 @@ STATE_TOKENS = {
 
 
 def seconds(value: float | None) -> str:
-    """A latency in three figures: `8.1 ms`, `512 ms`, `2.31 s`."""
+    """A latency in three figures: `512 us`, `8.1 ms`, `512 ms`, `2.31 s`."""
     if value is None:
         return fmt.ABSENT
+    if 0 < value < 0.9995e-3:
+        return f"{value * 1e6:.0f} us"
     if value < 1:
         return f"{value * 1e3:.3g} ms" if value < 0.1 else f"{value * 1e3:.0f} ms"
     return f"{value:.2f} s" if value < 100 else f"{value:.0f} s"
@@ -254,7 +256,7 @@ def distribution_rows(
     """How many requests took how long: a histogram with its ends and its median."""
     head = Line().add(f"{title} ", "memory")
     if len(values) < 2:
-        head.add("no two requests yet", "dim")
+        head.add("none yet", "dim")
         return [head.row(width), *(text_row("", width) for _ in range(height - 1))]
     ordered = sorted(values)
     low, high = ordered[0], ordered[-1]

@@ -32,6 +32,7 @@ from tui.bindings import bindings
 from tui.rows import Line, Row
 from tui.shell import Shell
 from tui.themes import Look
+from tui.widgets.log_rows import wrapped
 from tui.widgets.row_list import RowList
 from tui.widgets.rows_view import RowsView
 
@@ -57,10 +58,18 @@ class Lines(RowsView):
         self.redraw()
 
     def rows_for(self, width: int, height: int) -> Sequence[Row]:
-        """A rule where one is wanted, then the lines."""
+        """A rule where one is wanted, then the lines; long ones go on where there is room."""
         rows = [Line().add(self.look.glyphs.rule * width, "faint").row(width)] if self.ruled else []
         indent = " " if self.ruled else ""
-        return [*rows, *(Line().add(indent).extend(line.spans).row(width) for line in self.lines)]
+        spare = height - len(rows) - len(self.lines)
+        for line in self.lines:
+            pieces = [line.spans]
+            if line.width + len(indent) > width and spare > 0:
+                pieces = wrapped(line.spans, width - 4, 1 + spare)
+                spare -= len(pieces) - 1
+            for place, spans in enumerate(pieces):
+                rows.append(Line().add(indent + "  " * (place > 0)).extend(spans).row(width))
+        return rows
 
 
 class LoadTable(RowList):

@@ -297,3 +297,29 @@ async def test_a_plan_is_told_in_full_and_a_broken_one_with_its_error() -> None:
         words = " ".join(screen_text(app).split())
         assert "Closed loop from 1 to 256 streams: the curve of throughput against" in words
         assert words.count("concurrency") >= 1
+
+
+async def test_the_word_of_the_load_under_the_cursor_stands_there_in_full() -> None:
+    from backends.bench.compare import Word
+    from backends.bench.compare_steps import StepWord
+
+    app = make_app(make_hub())
+    desk, live = with_run()
+    why = "because these differ: client kept up: streams stood idle: 17.2 % of the time / yes"
+    desk._words(live, {"4 streams": StepWord("4 streams", Word.NOT_COMPARABLE, why=why)})
+    app.shell.bench = desk
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await pilot.press("b")
+        await drawn(pilot)
+        assert f"4 streams: not comparable, {why}" in " ".join(screen_text(app).split())
+        live.state = "over"
+
+
+def test_short_times_keep_their_distance_from_the_next_column() -> None:
+    from screens.bench_rows import seconds
+
+    values = (1.48e-4, 9.994e-4, 9.996e-4, 0.00594, 0.0999, 0.512, 12.3, 1234.0)
+    texts = [seconds(value) for value in values]
+    assert texts[:4] == ["148 us", "999 us", "1 ms", "5.94 ms"]
+    assert max(map(len, texts)) < 8

@@ -142,6 +142,7 @@ async def _bench(arguments: argparse.Namespace, plan: Plan, found: Where) -> int
     async with place(found) as there:
         prepared = await prepare(plan, there, arguments)
         prepared.findings.extend(there.findings)
+        console.labels = {place: step.label for place, step in enumerate(prepared.steps)}
         for finding in prepared.findings:
             console.found(finding)
         if refuses(prepared.findings) and not arguments.force:

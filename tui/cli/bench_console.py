@@ -34,7 +34,11 @@ class Form(StrEnum):
 
 
 class Console:
-    """Progress on stderr, results on stdout."""
+    """Progress on stderr, results on stdout.
+
+    Attributes:
+        labels: What each step of the run is called, by its place.
+    """
 
     def __init__(self, *, quiet: bool, form: Form) -> None:
         self._quiet = quiet
@@ -44,6 +48,7 @@ class Console:
         self._next_s = 0.0
         self._begun = False
         self._noted: set[str] = set()
+        self.labels: dict[int, str] = {}
 
     def say(self, text: str) -> None:
         """A line on stderr."""
@@ -52,7 +57,7 @@ class Console:
 
     def found(self, finding: Finding) -> None:
         """What was found out, before the run or while it goes on."""
-        self.say(bench_table.finding_line(finding))
+        self.say(bench_table.finding_line(finding, self.labels))
         self._line(finding=finding)
 
     def event(self, event: Event) -> None:

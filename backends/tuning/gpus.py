@@ -75,6 +75,8 @@ MODELS: Final = (
     Model(r"\bL40S?\b", _D, 48),
     Model(r"\bL4\b", _D, 24),
     Model(r"A800-SXM4", _A, 80, nvlinks=8, nvlink_mb_s=25000, nvswitch=True),
+    Model(r"A[18]00.*(?:PCIe.*80 ?GB|80 ?GB.*PCIe)", _A, 80),
+    Model(r"A100.*PCIe.*40 ?GB", _A, 40),
     Model(r"A[18]00.*PCIe", _A),
     Model(r"A100-SXM4-80GB", _A, 80, nvlinks=12, nvlink_mb_s=25000, nvswitch=True),
     Model(r"A100", _A, 40, nvlinks=12, nvlink_mb_s=25000, nvswitch=True),

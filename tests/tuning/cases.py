@@ -609,7 +609,14 @@ CASES: Mapping[str, Case] = {
         none_verdict="UNKNOWN",
     ),
     "pcie.aer": Case(
-        QUIET, {**QUIET, f"{AER}nonfatal": "TOTAL_ERR_NONFATAL 3"}, {"log/aer_owner": "firmware"}
+        QUIET,
+        {
+            **QUIET,
+            f"{AER}nonfatal": "TOTAL_ERR_NONFATAL 3",
+            f"pci/{A}/class": "0x030200",
+            f"pci/{A}/vendor_id": "10de",
+        },
+        {"log/aer_owner": "firmware"},
     ),
     "pcie.replay": Case(
         {f"{GA}/replays": 0},

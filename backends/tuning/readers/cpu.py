@@ -26,26 +26,57 @@ _LSCPU: Final = {
     "model name": "cpu/model_name",
     "cpu family": "cpu/family",
 }
+_MARKS: Final = frozenset({"NUMA node(s)"})
 _HZ: Final = {"GHz": 1_000_000, "MHz": 1_000, "kHz": 1}
 
 
+_LOCAL: Final = {
+    # German, French, Spanish: where a shell's language was not English.
+    "Liste der Online-CPU(s)": "On-line CPU(s) list",
+    "Liste der Offline-CPU(s)": "Off-line CPU(s) list",
+    "Anbieterkennung": "Vendor ID",
+    "Modellname": "Model name",
+    "Prozessorfamilie": "CPU family",
+    "Thread(s) pro Kern": "Thread(s) per core",
+    "Sockel": "Socket(s)",
+    "NUMA-Knoten": "NUMA node(s)",
+    "Hypervisor-Anbieter": "Hypervisor vendor",
+    "Processeur(s)": "CPU(s)",
+    "Liste de processeur(s) en ligne": "On-line CPU(s) list",
+    "Liste de processeur(s) hors ligne": "Off-line CPU(s) list",
+    "Identifiant constructeur": "Vendor ID",
+    "Nom de modèle": "Model name",
+    "Famille de processeur": "CPU family",
+    "Thread(s) par cœur": "Thread(s) per core",
+    "Nœud(s) NUMA": "NUMA node(s)",
+    "Constructeur d'hyperviseur": "Hypervisor vendor",
+    "Lista de la(s) CPU(s) en línea": "On-line CPU(s) list",
+    "ID de fabricante": "Vendor ID",
+    "Nombre del modelo": "Model name",
+    "Familia de CPU": "CPU family",
+    "Hilo(s) de procesamiento por núcleo": "Thread(s) per core",
+    "«Socket(s)»": "Socket(s)",
+    "Modo(s) NUMA": "NUMA node(s)",
+}
+_NODE_CPUS: Final = re.compile(
+    r"(?:NUMA node|NUMA-Knoten|Nœud NUMA |CPU\(s\) del nodo NUMA )(\d{1,4})"
+    r"(?:,? (?:CPU\(s\)|de processeur\(s\)))?"
+)
+_VULNERABILITY: Final = re.compile(
+    r"(?:Vulnerability|Schwachstelle|Vulnérabilité|Vulnerabilidad) (.+)"
+)
+
+
 def read_lscpu(excerpt: Excerpt) -> Iterator[Fact]:
-    """Facts of `lscpu`'s two columns."""
-    text = excerpt.text
-    if not re.search(
-        r"^\s*(?:CPU\(s\)|On-line CPU\(s\) list|NUMA node\(s\)|Model name)\s*:"
-        r"|^(?:vendor_id|model name)\s*:",
-        text,
-        re.M,
-    ):
+    """Facts of `lscpu`'s two columns, flat or in sections, and of `/proc/cpuinfo`."""
+    rows = [(line, *_row(line.text)) for line in excerpt.lines]
+    if not any(value and (name in _MARKS or _LSCPU.get(name)) for _, name, value in rows):
         return
-    nodes: list[str] = []
-    for line in excerpt.lines:
-        name, colon, value = line.text.strip().partition(":")
-        value = value.strip()
-        if not colon or not value:
-            continue
-        if key := _LSCPU.get(name.strip()):
+    section = ""
+    for line, name, value in rows:
+        if not value:
+            section = name
+        elif key := _LSCPU.get(name):
             yield excerpt.fact(
                 key,
                 int(value)
@@ -55,15 +86,26 @@ def read_lscpu(excerpt: Excerpt) -> Iterator[Fact]:
             )
             if name == "Hypervisor vendor":
                 yield excerpt.fact("virt/kind", value.lower().split()[0], line)
-        elif match := re.fullmatch(r"NUMA node(\d{1,4}) CPU\(s\)", name):
-            nodes.append(match[1])
+        elif match := _NODE_CPUS.fullmatch(name):
             yield excerpt.fact(f"{NODE}/node{match[1]}/cpulist", value, line)
-        elif match := re.fullmatch(r"Vulnerability (.+)", name):
-            key = match[1].lower().replace(" ", "_")
+        elif (match := _VULNERABILITY.fullmatch(name)) or (
+            section == "Vulnerabilities"
+            and re.match(r"Vulnerable|Mitigation|Not affected|Unknown", value)
+        ):
+            key = (match[1] if match else name).lower().replace(" ", "_")
             yield excerpt.fact(f"{CPU}/vulnerabilities/{key}", value, line)
+        elif name == "Frequency boost" and value in ("enabled", "disabled"):
+            yield excerpt.fact(f"{CPU}/cpufreq/boost", int(value == "enabled"), line)
         elif name == "NUMA node(s)" and value.isdecimal() and 0 < int(value[:6]) < 4096:
             count = int(value[:6])
             yield excerpt.fact(f"{NODE}/online", f"0-{count - 1}" if count > 1 else "0", line)
+
+
+def _row(text: str) -> tuple[str, str]:
+    """Name, in English, and value of a row; both empty where it is none."""
+    name, colon, value = text.strip().partition(":")
+    name = name.strip().replace("\u2019", "'")
+    return (_LOCAL.get(name, name), value.strip()) if colon else ("", "")
 
 
 def read_cpupower(excerpt: Excerpt) -> Iterator[Fact]:

@@ -23,15 +23,23 @@ _ACTION: Final = re.compile(
     r"(?P<code>0x[0-9a-fA-F]+)(?: \((?P<words>[^)]*)\))?"
 )
 _MODULE: Final = re.compile(
-    r"NVRM: loading NVIDIA UNIX (?P<open>Open )?(?:\S+ )*?Kernel Module"
-    r".*?(?P<version>\d{3}\.\d+(?:\.\d+)?)"
+    r"(?:NVRM: l|nvidia-modeset: L)oading NVIDIA UNIX (?P<open>Open )?(?:\S+ )*?Kernel "
+    r"(?:Module|Mode Setting Driver).*?(?P<version>\d{3}\.\d+(?:\.\d+)?)"
+)
+_MISMATCH: Final = re.compile(
+    r"API mismatch: the (?:client|NVIDIA kernel module).*?version (?P<first>\d{3}\.\d+(?:\.\d+)?)"
+)
+_THROTTLED: Final = re.compile(
+    r"CPU(?P<cpu>\d{1,5}): (?:Core|Package) temperature (?:is )?above threshold.*?clock throttled"
+    r"(?: \(total events = (?P<events>\d{1,12})\))?"
 )
 _LOOKS: Final = re.compile(
     r"^\s*(?:<\d+>)?\[\s*\d+\.\d+\]"  # dmesg
     r"|^\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\]"  # dmesg -T
     r"|^\w{3} +\d+ [\d:]{8} \S+ kernel:"  # syslog, journalctl
     r"|^\d{4}-\d\d-\d\d[T ]\S+ \S+ kernel:"
-    r"|^\s*(?:kernel: )?(?:NVRM: |(?:pcieport|pci|nvidia|vfio-pci|acpi) [0-9A-Za-z]+:)"
+    r"|^\s*(?:kernel: )?(?:NVRM: |(?:pcieport|pci|nvidia|vfio-pci|acpi) [0-9A-Za-z]+:|"
+    r"nvidia-modeset: )"
     r"|\bNVRM: Xid \("
 )
 
@@ -60,6 +68,13 @@ def _single(excerpt: Excerpt, line: Line) -> Iterator[Fact]:
     elif match := _MODULE.search(text):
         yield excerpt.fact("nvrm/version", match["version"], line)
         yield excerpt.fact("nvrm/open", bool(match["open"]), line)
+    elif match := _MISMATCH.search(text):
+        yield excerpt.fact("nvml/error", "Driver/library version mismatch", line)
+        yield excerpt.fact("nvml/library_version", match["first"], line)
+    elif "requires use of the NVIDIA open kernel modules" in text:
+        yield excerpt.fact("log/open_module_needed", True, line)
+    elif match := _THROTTLED.search(text):
+        yield excerpt.fact(f"log/cpu_throttled/{match['cpu']}", int(match["events"] or 1), line)
     elif match := _ACTION.search(text):
         id_ = address(match["bdf"])
         if id_:

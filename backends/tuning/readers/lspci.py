@@ -97,6 +97,8 @@ def _header(excerpt: Excerpt, match: re.Match[str], line: Line) -> _Device:
     device = _Device(excerpt, address(match["bdf"]) or match["bdf"])
     device.put("class", match["class"].strip(), line)
     device.put("name", match["name"].strip(), line)
+    if match["name"].rstrip().endswith(")") and re.search(r"\(rev ff\)", match["name"]):
+        device.put("all_ones", True, line)
     if ids := _IDS.search(match["name"]):
         device.put("vendor_id", ids["vendor"], line)
         device.put("device_id", ids["device"], line)
@@ -145,6 +147,11 @@ def _identity(device: _Device, text: str, line: Line) -> None:
         device.put("driver", match[1], line)
     elif match := re.match(r"Kernel modules: (.+)", text):
         device.put("modules", match[1], line)
+        if not device.has("driver"):
+            # lspci names the driver first; where it names none, none is bound.
+            device.put("driver", None, line, "ENOENT")
+    elif text.startswith("!!! Unknown header type 7f"):
+        device.put("all_ones", True, line)
     if match := re.search(r"NUMA node (\d+)$", text):
         device.put("numa_node", int(match[1][:6]), line)
     if match := re.search(

@@ -8,166 +8,15 @@ from typing import Final
 
 from backends.tuning.facts import Fact, Value
 from backends.tuning.readers.excerpt import Excerpt, Line
+from backends.tuning.readers.nvidia_fields import (
+    FIELDS,
+    KNOWN_HEADINGS,
+    REASONS,
+    XML,
+    XML_REASONS,
+)
 from backends.tuning.readers.pci_address import address, domain_as_printed
 
-REASONS: Final = {
-    "idle": 0x1,
-    "applications clocks setting": 0x2,
-    "sw power cap": 0x4,
-    "hw slowdown": 0x8,
-    "sync boost": 0x10,
-    "sw thermal slowdown": 0x20,
-    "hw thermal slowdown": 0x40,
-    "hw power brake slowdown": 0x80,
-    "display clock setting": 0x100,
-}
-"""Bits of NVML's clock event reasons, by the words nvidia-smi prints."""
-
-_POWER: Final = ("gpu power readings", "power readings")
-_FIELDS: Final[dict[tuple[str, ...], str]] = {
-    ("product name",): "name",
-    ("product architecture",): "architecture",
-    ("gpu uuid",): "uuid",
-    ("persistence mode",): "persistence",
-    ("addressing mode",): "addressing_mode",
-    ("mig mode", "current"): "mig_current",
-    ("mig mode", "pending"): "mig_pending",
-    ("gpu virtualization mode", "virtualization mode"): "virtualization_mode",
-    ("gpu recovery action",): "recovery_action",
-    ("gsp firmware version",): "gsp_version",
-    ("pcie generation", "max"): "link_gen_max",
-    ("pcie generation", "current"): "link_gen",
-    ("pcie generation", "device max"): "link_gen_device_max",
-    ("pcie generation", "host max"): "link_gen_host_max",
-    ("link width", "max"): "link_width_max",
-    ("link width", "current"): "link_width",
-    ("pci", "replays since reset"): "replays",
-    ("pci", "replay number rollovers"): "replay_rollovers",
-    ("performance state",): "pstate",
-    ("fb memory usage", "total"): "vram_mib",
-    ("fb memory usage", "used"): "used_mib",
-    ("bar1 memory usage", "total"): "bar1_mib",
-    ("compute mode",): "compute_mode",
-    ("utilization", "gpu"): "util_pct",
-    ("ecc mode", "current"): "ecc_current",
-    ("ecc mode", "pending"): "ecc_pending",
-    ("retired pages", "single bit ecc"): "retired_single",
-    ("retired pages", "double bit ecc"): "retired_double",
-    ("retired pages", "pending page blacklist"): "retired_pending",
-    ("retired pages", "pending"): "retired_pending",
-    ("remapped rows", "correctable error"): "rows_correctable",
-    ("remapped rows", "uncorrectable error"): "rows_uncorrectable",
-    ("remapped rows", "pending"): "rows_pending",
-    ("remapped rows", "remapping failure occurred"): "rows_failure",
-    ("bank remap availability histogram", "none"): "rows_bank_none",
-    ("aggregate", "sram threshold exceeded"): "ecc_sram_threshold",
-    ("ecc errors", "unrepairable memory"): "ecc_unrepairable",
-    ("temperature", "gpu current temp"): "temp_c",
-    ("temperature", "gpu t.limit temp"): "temp_margin_c",
-    ("temperature", "gpu slowdown t.limit temp"): "temp_slowdown_margin_c",
-    ("temperature", "gpu slowdown temp"): "temp_slowdown_c",
-    ("temperature", "gpu shutdown temp"): "temp_shutdown_c",
-    ("temperature", "memory current temp"): "mem_temp_c",
-    **{(p, w): "power_w" for p in _POWER for w in ("average power draw", "power draw")},
-    **{(p, "instantaneous power draw"): "power_now_w" for p in _POWER},
-    **{(p, w): "power_limit_w" for p in _POWER for w in ("current power limit", "power limit")},
-    **{(p, "enforced power limit"): "power_enforced_w" for p in _POWER},
-    **{(p, "requested power limit"): "power_requested_w" for p in _POWER},
-    **{(p, "default power limit"): "power_default_w" for p in _POWER},
-    **{(p, "min power limit"): "power_min_w" for p in _POWER},
-    **{(p, "max power limit"): "power_max_w" for p in _POWER},
-    ("clocks", "sm"): "clock_sm_mhz",
-    ("clocks", "memory"): "clock_mem_mhz",
-    ("max clocks", "sm"): "clock_sm_max_mhz",
-    ("max clocks", "memory"): "clock_mem_max_mhz",
-    ("applications clocks", "graphics"): "app_clock_sm_mhz",
-    ("default applications clocks", "graphics"): "app_clock_sm_default_mhz",
-    ("fabric", "state"): "fabric_state",
-    ("fabric", "status"): "fabric_status",
-    ("pci", "device id"): "pci_id",
-}
-_XML: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
-    ("product_name",): ("product name",),
-    ("product_architecture",): ("product architecture",),
-    ("uuid",): ("gpu uuid",),
-    ("persistence_mode",): ("persistence mode",),
-    ("addressing_mode",): ("addressing mode",),
-    ("current_mig",): ("mig mode", "current"),
-    ("pending_mig",): ("mig mode", "pending"),
-    ("virtualization_mode",): ("gpu virtualization mode", "virtualization mode"),
-    ("gpu_recovery_action",): ("gpu recovery action",),
-    ("gsp_firmware_version",): ("gsp firmware version",),
-    ("pcie_gen", "max_link_gen"): ("pcie generation", "max"),
-    ("pcie_gen", "current_link_gen"): ("pcie generation", "current"),
-    ("pcie_gen", "max_device_link_gen"): ("pcie generation", "device max"),
-    ("pcie_gen", "max_host_link_gen"): ("pcie generation", "host max"),
-    ("max_link_width",): ("link width", "max"),
-    ("current_link_width",): ("link width", "current"),
-    ("replay_counter",): ("pci", "replays since reset"),
-    ("replay_rollover_counter",): ("pci", "replay number rollovers"),
-    ("pci_device_id",): ("pci", "device id"),
-    ("performance_state",): ("performance state",),
-    ("fb_memory_usage", "total"): ("fb memory usage", "total"),
-    ("fb_memory_usage", "used"): ("fb memory usage", "used"),
-    ("bar1_memory_usage", "total"): ("bar1 memory usage", "total"),
-    ("compute_mode",): ("compute mode",),
-    ("gpu_util",): ("utilization", "gpu"),
-    ("current_ecc",): ("ecc mode", "current"),
-    ("pending_ecc",): ("ecc mode", "pending"),
-    ("multiple_single_bit_retirement", "retired_count"): ("retired pages", "single bit ecc"),
-    ("double_bit_retirement", "retired_count"): ("retired pages", "double bit ecc"),
-    ("pending_blacklist",): ("retired pages", "pending page blacklist"),
-    ("remapped_row_corr",): ("remapped rows", "correctable error"),
-    ("remapped_row_unc",): ("remapped rows", "uncorrectable error"),
-    ("remapped_row_pending",): ("remapped rows", "pending"),
-    ("remapped_row_failure",): ("remapped rows", "remapping failure occurred"),
-    ("row_remapper_histogram_none",): ("bank remap availability histogram", "none"),
-    ("sram_threshold_exceeded",): ("aggregate", "sram threshold exceeded"),
-    ("unrepairable_memory",): ("ecc errors", "unrepairable memory"),
-    ("gpu_temp",): ("temperature", "gpu current temp"),
-    ("gpu_temp_tlimit",): ("temperature", "gpu t.limit temp"),
-    ("gpu_temp_slow_tlimit_threshold",): ("temperature", "gpu slowdown t.limit temp"),
-    ("gpu_temp_slow_threshold",): ("temperature", "gpu slowdown temp"),
-    ("memory_temp",): ("temperature", "memory current temp"),
-    **{
-        (section, tag): ("gpu power readings", words)
-        for section in ("gpu_power_readings", "power_readings")
-        for tag, words in {
-            "average_power_draw": "average power draw",
-            "power_draw": "power draw",
-            "instant_power_draw": "instantaneous power draw",
-            "current_power_limit": "current power limit",
-            "power_limit": "power limit",
-            "enforced_power_limit": "enforced power limit",
-            "requested_power_limit": "requested power limit",
-            "default_power_limit": "default power limit",
-            "min_power_limit": "min power limit",
-            "max_power_limit": "max power limit",
-        }.items()
-    },
-    ("clocks", "sm_clock"): ("clocks", "sm"),
-    ("clocks", "mem_clock"): ("clocks", "memory"),
-    ("max_clocks", "sm_clock"): ("max clocks", "sm"),
-    ("max_clocks", "mem_clock"): ("max clocks", "memory"),
-    ("applications_clocks", "graphics_clock"): ("applications clocks", "graphics"),
-    ("default_applications_clocks", "graphics_clock"): (
-        "default applications clocks",
-        "graphics",
-    ),
-    ("fabric", "state"): ("fabric", "state"),
-    ("fabric", "status"): ("fabric", "status"),
-}
-_XML_REASONS: Final = {
-    "gpu_idle": "idle",
-    "applications_clocks_setting": "applications clocks setting",
-    "sw_power_cap": "sw power cap",
-    "hw_slowdown": "hw slowdown",
-    "hw_thermal_slowdown": "hw thermal slowdown",
-    "hw_power_brake_slowdown": "hw power brake slowdown",
-    "sync_boost": "sync boost",
-    "sw_thermal_slowdown": "sw thermal slowdown",
-    "display_clocks_setting": "display clock setting",
-}
 _NUMBER_FIELD: Final = re.compile(
     r"(?:_(?:mib|w|c|mhz|pct)$)|^(?:link_|rows_(?:co|un|bank)|retired_[sd]"
     r"|replay)"
@@ -178,38 +27,11 @@ _PAIR: Final = re.compile(
     r"^(?P<indent>\s*)(?P<name>[A-Za-z][\w ./()+-]*?)\s*:(?:\s+(?P<value>.*))?$"
 )
 _HEADING: Final = re.compile(r"^(?P<indent>\s*)(?P<name>[A-Za-z][A-Za-z0-9 ./()-]{1,60})$")
-_KNOWN_HEADINGS: Final = frozenset(
-    {
-        "clocks event reasons",
-        "clocks throttle reasons",
-        "ecc errors",
-        "remapped rows",
-        "retired pages",
-        "gpu power readings",
-        "power readings",
-        "fabric",
-        "mig mode",
-        "ecc mode",
-        "pci",
-        "temperature",
-        "fb memory usage",
-        "bar1 memory usage",
-        "utilization",
-        "clocks",
-        "max clocks",
-        "applications clocks",
-        "default applications clocks",
-        "gpu link info",
-        "volatile",
-        "aggregate",
-        "pcie generation",
-        "link width",
-        "gpu virtualization mode",
-        "bank remap availability histogram",
-        "clocks event reasons counters",
-    }
-)
 _LOG: Final = re.compile(r"NVSMI LOG|^\s*Attached GPUs\s*:|^GPU [0-9A-Fa-f]{8}:")
+_PROCESS: Final = re.compile(
+    r"^\s*(?P<key>Attached GPUs|Processes|Process ID|Type|Name|Used GPU Memory)\s*"
+    r"(?::(?P<value>.*))?$"
+)
 UNNAMED: Final = "unnamed"
 MAX_ROW_CHARS: Final = 300
 """Rows of nvidia-smi are shorter; longer lines are something else."""
@@ -240,9 +62,13 @@ class _Gpu:
             return
         if "ecc errors" in path[:-1] and self._errors(path, name, value, line):
             return
-        field = _FIELDS.get((parent, name)) or _FIELDS.get((name,))
+        if parent == "gpu reset status" and value == "Yes":
+            # Before "GPU Recovery Action" the driver said it so.
+            self.put("recovery_action", {"reset required": 1}.get(name, 4), line)
+            return
+        field = FIELDS.get((parent, name)) or FIELDS.get((name,))
         if field is None and len(path) > 2:
-            field = _FIELDS.get((path[-3], name))
+            field = FIELDS.get((path[-3], name))
         if field is None:
             return
         if field == "pci_id":
@@ -322,10 +148,10 @@ def read_text(excerpt: Excerpt) -> Iterator[Fact]:
             name = _name(match["name"])
             indent = len(match["indent"])
             value = (match["value"] or "").strip()
-            if gpu is None and not stack:
-                yield from _top(excerpt, name, value, line)
             while stack and stack[-1][0] >= indent:
                 stack.pop()
+            if gpu is None and not stack:
+                yield from _top(excerpt, name, value, line)
             path = (*(part for _, part in stack), name)
             if gpu is None and stack and _is_known(path):
                 gpu = _Gpu(excerpt, UNNAMED)
@@ -334,7 +160,7 @@ def read_text(excerpt: Excerpt) -> Iterator[Fact]:
             stack.append((indent, name))
         elif match := _HEADING.match(text):
             name = _name(match["name"])
-            if gpu is None and not is_log and name not in _KNOWN_HEADINGS:
+            if gpu is None and not is_log and name not in KNOWN_HEADINGS:
                 stack = []
                 continue
             indent = len(match["indent"])
@@ -345,6 +171,40 @@ def read_text(excerpt: Excerpt) -> Iterator[Fact]:
             stack = []
     if gpu:
         yield from gpu.facts.values()
+    if is_log:
+        yield from _processes(excerpt)
+
+
+def _processes(excerpt: Excerpt) -> Iterator[Fact]:
+    """What the process lists say; complete where every attached GPU has one."""
+    attached: int | None = None
+    gpus = lists = 0
+    id_, pid, type_, name = "", "", "", ""
+    rows: list[str] = []
+    last: Line | None = None
+    for line in excerpt.lines:
+        if match := _GPU.match(line.text):
+            gpus += 1
+            id_ = address(match["bdf"]) or match["bdf"]
+        elif match := _PROCESS.match(line.text):
+            key, value = match["key"], (match["value"] or "").strip()
+            if key == "Attached GPUs":
+                attached = int(value[:6]) if value.isdecimal() else None
+                gpus, lists, rows = 0, 0, []
+            elif key == "Processes":
+                lists, last = lists + 1, line
+            elif key == "Process ID":
+                pid = value
+            elif key == "Type":
+                type_ = value
+            elif key == "Name":
+                name = value
+            elif pid:
+                rows.append(f"{id_}|{pid}|{type_}|{name}|{value.removesuffix('MiB').strip()}")
+                pid = ""
+    if last is not None and attached is not None and lists == gpus == attached:
+        yield excerpt.fact("gpu/complete", True, last)
+        yield excerpt.fact("gpu/processes", rows, last)
 
 
 def _name(printed: str) -> str:
@@ -353,7 +213,7 @@ def _name(printed: str) -> str:
 
 
 def _is_known(path: tuple[str, ...]) -> bool:
-    return path[-2:] in _FIELDS or any(part in _KNOWN_HEADINGS for part in path[:-1])
+    return path[-2:] in FIELDS or any(part in KNOWN_HEADINGS for part in path[:-1])
 
 
 def _top(excerpt: Excerpt, name: str, value: str, line: Line) -> Iterator[Fact]:
@@ -416,14 +276,14 @@ def _meet_xml(gpu: _Gpu, stack: tuple[str, ...], value: str, line: Line) -> None
     tag = stack[-1]
     reason = re.fullmatch(r"clocks_(?:event|throttle)_reasons?_(\w+)", tag)
     if reason:
-        if words := _XML_REASONS.get(reason[1]):
+        if words := XML_REASONS.get(reason[1]):
             gpu.meet(("clocks event reasons", words), value, line)
         return
     if "ecc_errors" in stack and re.search(r"correctable", tag):
         path = tuple(part.replace("_", " ") for part in stack[stack.index("ecc_errors") :])
         gpu.meet(path, value, line)
         return
-    path_words = _XML.get(stack[-2:]) or _XML.get((tag,))
+    path_words = XML.get(stack[-2:]) or XML.get((tag,))
     if path_words:
         gpu.meet(path_words, value, line)
 

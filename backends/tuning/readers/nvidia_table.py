@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from backends.tuning.facts import Fact
@@ -11,98 +11,146 @@ from backends.tuning.readers.excerpt import Excerpt, Line
 from backends.tuning.readers.pci_address import address, domain_as_printed
 
 _BDF = r"(?P<bdf>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)"
-_FIRST: Final = re.compile(
-    rf"^\|\s*(?P<index>\d{{1,3}})\s+(?P<name>\S.*?)\s+(?P<persistence>On|Off|N/A|ERR!)\s*"
-    rf"\|\s*{_BDF}\s+(?P<display>On|Off|N/A)\s*\|\s*(?P<ecc>\S+)\s*\|"
+_NAME: Final = re.compile(
+    r"(?P<index>\d{1,3})\s+(?P<name>\S.*?)\s+(?P<persistence>On|Off|N/A|ERR!)"
 )
-_SECOND: Final = re.compile(
-    r"^\|\s*(?P<fan>\S+)\s+(?P<temp>-?\d+C|N/A|ERR!)\s+(?P<pstate>P\d+|N/A)\s+"
-    r"(?P<power>[\d.]+W|N/A|ERR!)\s*/\s*(?P<cap>[\d.]+W|N/A|ERR!)\s*"
-    r"\|\s*(?P<used>\d+)MiB\s*/\s*(?P<total>\d+)MiB\s*"
-    r"\|\s*(?P<util>\d+%|N/A|ERR!)\s+(?P<mode>\S+(?:\s\S+)*?)\s*\|"
+_BUS: Final = re.compile(rf"{_BDF}\s+(?P<display>On|Off|N/A)")
+_STATE: Final = re.compile(
+    r"(?P<fan>\S+)\s+(?P<temp>-?\d+C|N/A|ERR!)\s+(?P<pstate>P\d+|N/A|ERR!)\s+"
+    r"(?P<power>[\d.]+W|N/A|ERR!)\s*/\s*(?P<cap>[\d.]+W|N/A|ERR!)"
 )
-_THIRD: Final = re.compile(r"^\|\s*\|\s*\|\s*(?P<mig>Enabled\*?|Disabled\*?|N/A)\s*\|")
+_MEMORY: Final = re.compile(
+    r"(?P<used>\d+)MiB\s*/\s*(?P<total>\d+)MiB|(?P<without>Not Supported|N/A|ERR!)(?:\s*/.*)?"
+)
+_LOAD: Final = re.compile(r"(?P<util>\d+%|N/A|ERR!)\s+(?P<mode>\S+(?:\s\S+)*)")
+_MIG: Final = re.compile(r"Enabled\*?|Disabled\*?|N/A|ERR!")
 _HEADER: Final = re.compile(
-    r"Driver Version:\s*(?P<driver>[\d.]+)\s+CUDA Version:\s*(?P<cuda>[\d.]+)"
+    r"(?:Driver|KMD) Version:\s*(?P<driver>\d[\d.]*)"
+    r"(?:\s+CUDA (?:UMD )?Version:\s*(?P<cuda>\d[\d.]*))?"
 )
 _PROCESS: Final = re.compile(
     r"^\|\s*(?P<gpu>\d+)\s+(?:\S+\s+\S+\s+)?(?P<pid>\d{1,10})\s+(?P<type>[CG+M]+)\s+(?P<name>\S.*?)"
-    r"\s+(?P<mib>\d+)MiB\s*\|"
+    r"\s+(?P<mib>\d+MiB|N/A)\s*\|"
 )
-_NUMBERS: Final = {"index", "temp_c", "mem_temp_c", "power_w", "power_limit_w"}
 
 
 def read_table(excerpt: Excerpt) -> Iterator[Fact]:
-    """Facts of the plain table: one or more GPUs, each in two or three rows."""
+    """Facts of the plain table: one or more GPUs, each in two or three rows.
+
+    Rows that the terminal wrapped are put together again; of rows that were cut at its edge the
+    cells that are whole are read.
+    """
     id_ = ""
     framed: Line | None = None
     header = False
-    count = 0
+    seen: set[str] = set()
+    cut = False
     processes: list[tuple[str, Line]] = []
-    for line in excerpt.lines:
+    for line, cells in _rows(excerpt.lines):
         text = line.text
         if match := _HEADER.search(text):
-            header = True
-            yield excerpt.fact("driver/version", match["driver"], line)
-            yield excerpt.fact("driver/cuda", match["cuda"], line)
-        elif match := _FIRST.match(text):
-            id_ = address(match["bdf"]) or match["bdf"]
-            count += 1
-            yield from _first(excerpt, id_, match, line)
-        elif id_ and (match := _SECOND.match(text)):
-            yield from _second(excerpt, id_, match, line)
-        elif id_ and (match := _THIRD.match(text)):
-            mode = match["mig"]
+            if "NVIDIA-SMI" in text:
+                # Another table: of one that is drawn again, the last is in force.
+                seen, processes, framed, id_, cut = set(), [], None, "", False
+                header = True
+            if header:
+                yield excerpt.fact("driver/version", match["driver"], line)
+                if match["cuda"]:
+                    yield excerpt.fact("driver/cuda", match["cuda"], line)
+        elif (
+            len(cells) >= 2
+            and (named := _NAME.fullmatch(cells[0]))
+            and (bus := _BUS.fullmatch(cells[1]))
+        ):
+            id_ = address(bus["bdf"]) or bus["bdf"]
+            seen.add(id_)
+            yield from _first(excerpt, id_, named, bus["bdf"], cells[2:3], line)
+        elif id_ and cells and (state := _STATE.fullmatch(cells[0])):
+            yield from _second(excerpt, id_, state, cells[1:3], line)
+        elif id_ and len(cells) == 3 and not cells[0] and not cells[1] and _MIG.fullmatch(cells[2]):
+            mode = cells[2]
             pending = {"Enabled*": "Disabled", "Disabled*": "Enabled"}.get(mode, mode)
             yield _value(excerpt, id_, "mig_current", mode.rstrip("*"), line)
             yield _value(excerpt, id_, "mig_pending", pending, line)
         elif match := _PROCESS.match(text):
-            processes.append(
-                (
-                    f"{match['gpu']}|{match['pid']}|{match['type']}|{match['name']}|{match['mib']}",
-                    line,
-                )
-            )
-        elif "Processes:" in text:
+            told = match["mib"].removesuffix("MiB")
+            row = f"{match['gpu']}|{match['pid']}|{match['type']}|{match['name']}|{told}"
+            processes.append((row, line))
+        elif "Processes:" in text and "|" in text:
             framed = line
-    if header and framed is not None and count:
+            cut = cut or not text.endswith("|")
+        elif framed is not None and text.startswith("|") and not text.endswith("|"):
+            cut = True
+    if header and framed is not None and seen and not cut:
         # The frame of the process list comes after the last GPU: the table is whole.
         yield excerpt.fact("gpu/complete", True, framed)
-        yield excerpt.fact("gpu/attached", count, framed)
-    if processes:
+        yield excerpt.fact("gpu/attached", len(seen), framed)
+    if processes and not cut:
         yield excerpt.fact("gpu/processes", [text for text, _ in processes], processes[0][1])
 
 
-def _first(excerpt: Excerpt, id_: str, match: re.Match[str], line: Line) -> Iterator[Fact]:
-    yield excerpt.fact(f"gpu/{id_}/index", int(match["index"]), line)
-    yield excerpt.fact(f"gpu/{id_}/name", match["name"], line)
-    yield excerpt.fact(f"gpu/{id_}/printed_domain", domain_as_printed(match["bdf"]), line)
-    yield _value(excerpt, id_, "persistence", match["persistence"], line)
-    ecc = match["ecc"]
-    if ecc.isdecimal():
-        yield excerpt.fact(f"gpu/{id_}/ecc_volatile_uncorrectable", int(ecc[:18]), line)
-    elif ecc == "Off":
-        yield excerpt.fact(f"gpu/{id_}/ecc_current", "Disabled", line)
-    else:
-        yield _value(excerpt, id_, "ecc_volatile_uncorrectable", ecc, line)
+def _rows(lines: Sequence[Line]) -> Iterator[tuple[Line, list[str]]]:
+    """Each line with the cells between its bars; a wrapped row as one line."""
+    width = max((len(line.text) for line in lines if line.text.startswith(("+-", "|="))), default=0)
+    held: Line | None = None
+    for line in lines:
+        if held is not None:
+            if line.text[:1] not in ("|", "+") and line.text.endswith("|"):
+                line = Line(held.text.ljust(width) + line.text, held.number)
+            else:
+                yield held, _cells(held.text)
+            held = None
+        if line.text.startswith("|") and len(line.text) <= width:
+            held = line
+        else:
+            yield line, _cells(line.text)
+    if held is not None:
+        yield held, _cells(held.text)
 
 
-def _second(excerpt: Excerpt, id_: str, match: re.Match[str], line: Line) -> Iterator[Fact]:
-    for field, text in (
-        ("temp_c", match["temp"].rstrip("C")),
-        ("power_w", match["power"].rstrip("W")),
-        ("power_limit_w", match["cap"].rstrip("W")),
-        ("used_mib", match["used"]),
-        ("vram_mib", match["total"]),
-        ("util_pct", match["util"].rstrip("%")),
-        ("pstate", match["pstate"]),
-        (
-            "compute_mode",
-            {"E.": "Exclusive_Process", "E. Process": "Exclusive_Process"}.get(
-                match["mode"], match["mode"]
-            ),
-        ),
-    ):
+def _cells(text: str) -> list[str]:
+    if not text.startswith("|"):
+        return []
+    cells = [cell.strip() for cell in text[1:].split("|")]
+    # After the last bar there is nothing, or a cell that was cut.
+    return cells[:-1]
+
+
+def _first(
+    excerpt: Excerpt, id_: str, named: re.Match[str], printed: str, rest: list[str], line: Line
+) -> Iterator[Fact]:
+    yield excerpt.fact(f"gpu/{id_}/index", int(named["index"]), line)
+    yield excerpt.fact(f"gpu/{id_}/name", named["name"], line)
+    yield excerpt.fact(f"gpu/{id_}/printed_domain", domain_as_printed(printed), line)
+    yield _value(excerpt, id_, "persistence", named["persistence"], line)
+    for ecc in rest:
+        if ecc.isdecimal():
+            yield excerpt.fact(f"gpu/{id_}/ecc_volatile_uncorrectable", int(ecc[:18]), line)
+        elif ecc == "Off":
+            yield excerpt.fact(f"gpu/{id_}/ecc_current", "Disabled", line)
+        elif ecc != "On":  # With MIG on, the mode stands here and the counts at the instances.
+            yield _value(excerpt, id_, "ecc_volatile_uncorrectable", ecc, line)
+
+
+def _second(
+    excerpt: Excerpt, id_: str, state: re.Match[str], rest: list[str], line: Line
+) -> Iterator[Fact]:
+    told = {
+        "temp_c": state["temp"].rstrip("C"),
+        "power_w": state["power"].rstrip("W"),
+        "power_limit_w": state["cap"].rstrip("W"),
+        "pstate": state["pstate"],
+    }
+    if rest and (memory := _MEMORY.fullmatch(rest[0])):
+        without = {"Not Supported": "N/A"}.get(memory["without"], memory["without"])
+        told["used_mib"] = memory["used"] or without
+        told["vram_mib"] = memory["total"] or without
+    if len(rest) > 1 and (load := _LOAD.fullmatch(rest[1])):
+        told["util_pct"] = load["util"].rstrip("%")
+        told["compute_mode"] = {"E.": "Exclusive_Process", "E. Process": "Exclusive_Process"}.get(
+            load["mode"], load["mode"]
+        )
+    for field, text in told.items():
         yield _value(excerpt, id_, field, text, line)
 
 

@@ -12,7 +12,7 @@ from backends.tuning.readers.excerpt import Excerpt, Line
 _COLUMN: Final = re.compile(r"^(?:GPU|NIC|mlx\d+_)\d+$|^mlx\d+_\w+$")
 _LINKS: Final = re.compile(r"^(?:SYS|NODE|PHB|PXB|PIX|NV\d+|X)$")
 _P2P: Final = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U", "X"})
-_COMMAND: Final = re.compile(r"topo\s+(?:-p2p|--p2pstatus)[ =]?([rwnap])\b")
+_COMMAND: Final = re.compile(r"topo\s+(?:-p2p|--p2pstatus)[ =]?([rwnap]+)\b")
 _IN_NAME: Final = re.compile(r"p2p[-_.]?(?:matrix[-_.])?([rwnap])(?:[-_.]|$)")
 
 
@@ -24,7 +24,8 @@ def read(excerpt: Excerpt) -> Iterator[Fact]:
     asked = named[1] if named else "?"
     for line in excerpt.lines:
         if match := _COMMAND.search(line.text):
-            asked = match[1]
+            # Of several letters that nvidia-smi takes, it prints the first.
+            asked = match[1][0]
         tokens = line.text.split()
         heads = [token for token in tokens if _COLUMN.match(token)]
         if heads and tokens[: len(heads)] == heads and len(tokens) != 1:

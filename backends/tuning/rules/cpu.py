@@ -46,7 +46,14 @@ def scaling_driver(scene: Scene) -> Judgements:
     cppc = view.peek(f"{CPU}/cpu0/acpi_cppc")
     cppc_known = view.table.get(f"{CPU}/cpu0/acpi_cppc")
     if driver is None:
-        if view.absent(f"{CPU}/cpu0/cpufreq") or view.absent(f"{CPU}/cpu0/cpufreq/scaling_driver"):
+        if view.flag("cpu/boost_supported") is False and scene.context.kind is Kind.UNKNOWN:
+            yield unknown(
+                "no cpufreq driver and no boost: so it is in most virtual machines",
+                hint="systemd-detect-virt",
+            )
+        elif view.absent(f"{CPU}/cpu0/cpufreq") or (
+            view.absent(f"{CPU}/cpu0/cpufreq/scaling_driver")
+        ):
             yield failed(
                 "no cpufreq driver is active", fix=manual("enable CPPC and P-states in firmware")
             )
@@ -199,7 +206,9 @@ def boost(scene: Scene) -> Judgements:
     on = view.integer(path, 0, 1)
     supported = view.flag("cpu/boost_supported")
     per_cpu = view.each(f"{CPU}/cpu*/cpufreq/boost")
-    if on == 1:
+    if supported is False and not on:
+        yield not_applicable("this CPU has no boost, or the virtual machine does not show it")
+    elif on == 1:
         off = [r.name for r in per_cpu if r.integer != 1]
         if off:
             ids = {int(c) for c in off if c.isdecimal()}
@@ -218,8 +227,6 @@ def boost(scene: Scene) -> Judgements:
             yield warned(
                 "boost is off", fix=sysfs((path,), "1", summary="turn boost on", persist_glob=path)
             )
-    elif supported is False:
-        yield info("this CPU has no boost")
     elif view.absent(path) and view.absent(f"{CPU}/intel_pstate/no_turbo"):
         yield not_applicable("no boost switch")
 
@@ -479,7 +486,14 @@ def thermal(scene: Scene) -> Judgements:
             )
         return
     counts = view.each(f"{CPU}/cpu*/thermal_throttle/*_throttle_count")
-    if counts:
+    logged = view.each("log/cpu_throttled/*")
+    if logged:
+        total = sum(r.integer or 0 for r in logged)
+        yield warned(
+            f"{total} throttle events on {len(logged)} CPUs logged",
+            fix=manual("check cooling and the firmware's power limits"),
+        )
+    elif counts:
         by_kind = Counter[str]()
         for reading in counts:
             by_kind[reading.names[-1]] += reading.integer or 0

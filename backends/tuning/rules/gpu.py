@@ -130,9 +130,11 @@ def clocks(scene: Scene) -> Judgements:
         busy = view.number(gpu.key("util_pct"), 0, 100)
         locked = view.number(gpu.key("app_clock_sm_mhz"), 1, 100_000)
         top = view.number(gpu.key("clock_sm_max_mhz"), 1, 100_000)
+        usual = view.number(gpu.key("app_clock_sm_default_mhz"), 1, 100_000)
         if (
             locked is not None
             and top
+            and locked != usual
             and 100 * locked / top < scene.profile["gpu_sm_clock_lock_pct"]
         ):
             yield info(f"SM clock set to {locked:g} of {top:g} MHz", gpu.label, fix=_free(gpu))
@@ -146,13 +148,22 @@ def clocks(scene: Scene) -> Judgements:
         if share >= scene.profile["gpu_mem_clock_pct"] and share <= 110:
             yield passed(told, gpu.label)
         elif view.flag(gpu.key("under_load")) or (
-            pstate in ("P0", "P1", "P2") and busy is not None and busy >= 50
+            pstate in ("P0", "P1", "P2") and (_drawing(scene, gpu) if busy is None else busy >= 50)
         ):
             yield warned(told, gpu.label, fix=_free(gpu))
         elif pstate is not None:
             yield _at_rest(told, gpu.label)
         else:
             yield unknown(told + "; state not known", gpu.label)
+
+
+def _drawing(scene: Scene, gpu: Gpu) -> bool:
+    """Whether its draw and the driver's word say that it works, where utilisation was not read."""
+    view = scene.view
+    reasons = view.peek_integer(gpu.key("reasons"))
+    draw, limit = view.peek_number(gpu.key("power_w")), view.peek_number(gpu.key("power_limit_w"))
+    idle = reasons is None or reasons & 1
+    return not idle and draw is not None and limit is not None and draw >= 0.4 * limit
 
 
 def _at_rest(told: str, label: str) -> Judgement:

@@ -167,6 +167,12 @@ def open_module(scene: Scene) -> Judgements:
     view = scene.view
     is_open = view.flag("nvrm/open")
     version = view.text("nvrm/version")
+    if view.flag("log/open_module_needed"):
+        yield failed(
+            "the driver says that this GPU needs the open modules",
+            fix=manual("install the open kernel modules", reboot=True),
+        )
+        return
     if is_open is None:
         return
     if version is None or not VERSION.fullmatch(version):

@@ -62,7 +62,12 @@ def p2p(scene: Scene) -> Judgements:
     if not matrices:
         return
     judged_by: list[str] = [what for what in ("r", "w", "?") if what in matrices]
-    judged_by = judged_by or list(matrices)
+    judged_by = judged_by or [what for what in ("p",) if what in matrices]
+    if not judged_by:
+        yield unknown(
+            "only NVLink or atomics were asked for", hint="nvidia-smi topo -p2p r, and -p2p w"
+        )
+        return
     statuses: dict[str, list[str]] = defaultdict(list)
     for what in judged_by:
         for status, found in matrices[what].items():
@@ -99,7 +104,9 @@ def p2p(scene: Scene) -> Judgements:
 
 def _told(statuses: dict[str, list[str]], status: str) -> str:
     found = statuses[status]
-    return f"{status} ({STATUS.get(status, 'not understood')}) for {len(found)} pairs: {found[0]}"
+    count = len({frozenset(pair.split("-")) for pair in found})
+    what = STATUS.get(status, "not understood")
+    return f"{status} ({what}) for {count} pair{'s' if count > 1 else ''}: {found[0]}"
 
 
 def _incomplete(pairs: dict[str, set[tuple[str, str]]], asked: list[str]) -> bool:

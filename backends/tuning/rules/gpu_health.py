@@ -406,7 +406,10 @@ def stale_procs(scene: Scene) -> Judgements:
         if used is None:
             yield unknown("used memory not read", gpu.label)
             continue
-        held = by_index.get(gpu.label, []) or [h for h in holders or [] if gpu.id in h]
+        index = view.peek(gpu.key("index")) or gpu.label
+        held = (
+            by_index.get(index) or by_index.get(gpu.id) or [h for h in holders or [] if gpu.id in h]
+        )
         if used <= limit:
             yield passed(f"{used} MiB used", gpu.label)
         elif held or holders:

@@ -227,6 +227,8 @@ def mitigations(scene: Scene) -> Judgements:
     open_ = [r.name for r in states if (r.text or "").startswith("Vulnerable")]
     if open_:
         yield info(f"vulnerable: {', '.join(open_)}")
+    elif not states and scene.view.boot_flags():
+        yield passed("no flag on the kernel command line switches them off")
     elif states and all((r.text or "").startswith(("Not affected", "Mitigation")) for r in states):
         yield passed("default mitigations")
     elif states:
@@ -440,6 +442,9 @@ def gpu_binding(scene: Scene) -> Judgements:
         if device.role is not Role.GPU:
             continue
         key = device.key("driver")
+        if view.flag(device.key("all_ones")):
+            yield unknown("it answers all ones: gone from the bus, see gpu.count", device.label)
+            continue
         driver = view.text(key)
         wanted = {"nvidia", "amdgpu"} | ({"vfio-pci"} if scene.context.vm_host else set())
         if driver in wanted:

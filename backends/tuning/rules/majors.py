@@ -10,8 +10,8 @@ from backends.tuning.view import View
 
 NODE_DRIVERS: Final = (
     (re.compile(r"/nvidia-uvm(?:-tools)?$"), ("nvidia-uvm",)),
-    (re.compile(r"/nvidia-caps/"), ("nvidia-caps",)),
-    (re.compile(r"/nvidia-caps-imex-channels/"), ("nvidia-caps-imex-channels",)),
+    (re.compile(r"/nvidia-caps(?:/|$)"), ("nvidia-caps",)),
+    (re.compile(r"/nvidia-caps-imex-channels(?:/|$)"), ("nvidia-caps-imex-channels",)),
     (re.compile(r"/nvidia-nvswitch"), ("nvidia-nvswitch",)),
     (re.compile(r"/nvidia-nvlink$"), ("nvidia-nvlink",)),
     (

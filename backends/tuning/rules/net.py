@@ -166,6 +166,10 @@ def buffers(scene: Scene) -> Judgements:
         yield info(f"net.core.rmem_max = {value}")
 
 
+DISTANCES: Final = ("PIX", "PXB", "PHB", "NODE")
+"""How near a card is, in nvidia-smi's words, the nearest first."""
+
+
 @rule("net.nic_pcie", rdma=True)
 def nic_pcie(scene: Scene) -> Judgements:
     view = scene.view
@@ -192,6 +196,7 @@ def nic_pcie(scene: Scene) -> Judgements:
             yield info(f"MaxReadReq {size}; NVIDIA sets 4096 on network cards", device.label)
         else:
             yield passed(f"x{link.width} Gen{link.generation}, MaxReadReq {size}", device.label)
+    told: set[str] = set()
     for reading in view.each("topo/link/*/*"):
         row, column = reading.names
         if not row.isdecimal() or not re.match(r"NIC\d+|mlx5", column):
@@ -200,6 +205,14 @@ def nic_pcie(scene: Scene) -> Judgements:
         if best and best <= {"SYS"}:
             yield warned("every network card lies across the socket link", f"GPU{row}")
             return
+        near = sorted(best & {"PIX", "PXB", "PHB", "NODE"}, key=DISTANCES.index)
+        if near and f"GPU{row}" not in told:
+            told.add(f"GPU{row}")
+            yield unknown(
+                f"its nearest network card is {near[0]} away; width and MaxReadReq were not read",
+                f"GPU{row}",
+                hint="lspci -vvv as root",
+            )
 
 
 @rule("net.ifname")

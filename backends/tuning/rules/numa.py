@@ -14,6 +14,7 @@ from backends.tuning.rules.base import (
     failed,
     inconclusive,
     info,
+    not_applicable,
     passed,
     rule,
     unknown,
@@ -142,7 +143,12 @@ def gpu_affinity(scene: Scene) -> Judgements:
         if nodes:
             yield passed(f"node {reading.text}", reading.name)
         elif reading.text in ("N/A", "-1", ""):
-            yield warned("no NUMA affinity", reading.name)
+            if scene.context.nodes is None:
+                yield unknown(
+                    "no NUMA affinity; how many nodes there are was not read", reading.name
+                )
+            else:
+                yield warned("no NUMA affinity", reading.name)
 
 
 @rule("numa.rank_binding", min_nodes=2)
@@ -194,7 +200,14 @@ def memory_balance(scene: Scene) -> Judgements:
     totals: dict[str, int] = {}
     free_pct: dict[str, float] = {}
     unreadable = False
+    without = {
+        names[0]
+        for names, fact in view.table.match(f"{NODE}/node*/cpulist")
+        if fact.value == "" and fact.error is None
+    }
     for reading in view.each(f"{NODE}/node*/meminfo"):
+        if reading.name in without:
+            continue  # Memory of a GPU, or a slot for it (Grace): no CPU is near.
         text = reading.text
         total, free = _kib(text, "MemTotal"), _kib(text, "MemFree")
         if total is None or free is None or free > total:
@@ -204,6 +217,9 @@ def memory_balance(scene: Scene) -> Judgements:
             totals[reading.name] = total
             free_pct[reading.name] = 100 * free / total
     if not totals:
+        return
+    if nodes is not None and len(nodes) - len(without) == len(totals) == 1:
+        yield not_applicable("one node has CPUs")
         return
     most, least = max(totals.values()), min(totals.values())
     differ = 100 * (most - least) / most
@@ -219,7 +235,11 @@ def memory_balance(scene: Scene) -> Judgements:
             f"one node has {low:.0f} % free, another {high:.0f} %",
             fix=manual("read weights with numactl --interleave=all"),
         )
-    elif unreadable or (nodes is not None and len(totals) < len(nodes)) or len(totals) < 2:
+    elif (
+        unreadable
+        or (nodes is not None and len(totals) + len(without) < len(nodes))
+        or len(totals) < 2
+    ):
         yield unknown(f"{told}; another node was not read")
     else:
         yield passed(f"{told}: within {differ:.0f} %")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
+from backends.tuning.findings import Judgement
 from backends.tuning.fixes import Fix, manual
 from backends.tuning.interconnect import LANE_GB_S
 from backends.tuning.pci_devices import Device, Role
@@ -236,7 +237,8 @@ def aer(scene: Scene) -> Judgements:
     owner = view.text("log/aer_owner")
     events = aer_events(view.items("log/kernel") or [])
     counters = view.each("/sys/bus/pci/devices/*/aer_dev_fatal")
-    if owner == "firmware" and not events:
+    told = list(_recorded(scene))
+    if owner == "firmware" and not events and not told:
         yield not_applicable(
             "firmware keeps AER to itself: zero counts prove nothing; read the BMC's event log"
         )
@@ -244,6 +246,7 @@ def aer(scene: Scene) -> Judgements:
     by_port: dict[str, list[str]] = {}
     for event in events:
         by_port.setdefault(event.port, []).append(event.severity)
+    yield from (judgement for bdf, judgement in told if bdf not in by_port)
     for port, severities in by_port.items():
         wrong = sum(severity != "correctable" for severity in severities)
         if wrong:
@@ -282,6 +285,26 @@ def aer(scene: Scene) -> Judgements:
             yield passed("no errors, and the kernel owns AER", label)
         else:
             yield unknown("no errors counted; whether the kernel owns AER is not known", label)
+
+
+_HARMLESS: Final = frozenset({"UnsupReq", "ACSViol", "AdvNonFatalErr", "none"})
+"""Status bits that enumeration alone sets; they say nothing of a link."""
+
+
+def _recorded(scene: Scene) -> Iterator[tuple[str, Judgement]]:
+    """What the AER status registers hold, as lspci prints them: errors since they were cleared."""
+    view = scene.view
+    for device in devices(scene).values():
+        if device.role not in (Role.GPU, Role.BRIDGE, Role.UNNAMED):
+            continue
+        wrong = set((view.text(device.key("aer_uncorrectable")) or "").split()) - _HARMLESS
+        mended = set((view.text(device.key("aer_correctable")) or "").split()) - _HARMLESS
+        if wrong:
+            what = f"{', '.join(sorted(wrong))} in UESta: uncorrectable errors since it was cleared"
+            yield device.bdf, failed(what, device.label, fix=_cable())
+        elif mended:
+            what = f"{', '.join(sorted(mended))} in CESta: correctable errors since it was cleared"
+            yield device.bdf, warned(what, device.label, fix=_cable())
 
 
 def _aer_total(text: str | None) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from backends.tuning.fixes import Fix, Risk, commands, manual
+from backends.tuning.fixes import Fix, Risk, commands, kernel_flags, manual
 from backends.tuning.pci_devices import Role
 from backends.tuning.plans.proxmox import parse_qemu
 from backends.tuning.rules.base import (
@@ -118,9 +118,12 @@ def vm_memory(scene: Scene) -> Judgements:
 @rule("virt.vm_binding")
 def vm_binding(scene: Scene) -> Judgements:
     view = scene.view
+    override = any(w.startswith("pcie_acs_override=") for w in view.boot_flags() or ())
+    if override and not any(d.role is Role.GPU for d in devices(scene).values()):
+        yield warned("pcie_acs_override makes IOMMU groups look isolated", fix=_no_override())
+        return
     if not scene.context.vm_host:
         return
-    override = "pcie_acs_override" in (view.peek("/proc/cmdline") or "")
     for device in devices(scene).values():
         if device.role is not Role.GPU:
             continue
@@ -134,11 +137,17 @@ def vm_binding(scene: Scene) -> Judgements:
         elif others:
             yield failed(f"shares its IOMMU group with {others[0]}", device.label)
         elif override:
-            yield warned("pcie_acs_override makes groups look isolated", device.label)
+            yield warned(
+                "pcie_acs_override makes groups look isolated", device.label, fix=_no_override()
+            )
         elif group:
             yield passed("vfio-pci, alone in its group", device.label)
         else:
             yield unknown("IOMMU group not read", device.label)
+
+
+def _no_override() -> Fix:
+    return kernel_flags(remove=("pcie_acs_override",))
 
 
 @rule("virt.vm_reset")

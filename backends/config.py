@@ -189,6 +189,13 @@ def resolve_hosts(config: Config, names: Sequence[str]) -> tuple[HostConfig, ...
     return tuple(known.get(name) or HostConfig(name=name) for name in wanted)
 
 
+def with_hypervisors(config: Config, hosts: Sequence[HostConfig]) -> tuple[HostConfig, ...]:
+    """The same hosts, and after them the hypervisors that they are guests of."""
+    known = {host.name: host for host in config.hosts}
+    below = [known[host.hypervisor] for host in hosts if host.hypervisor in known]
+    return tuple({host.name: host for host in (*hosts, *below)}.values())
+
+
 class _Place:
     """Finds the line on which a key of a TOML text stands."""
 

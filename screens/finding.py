@@ -109,14 +109,14 @@ class FindingScreen(HubScreen):
         if finding.waived:
             yield "waived", finding.waived, "warning"
         for one in self.judged.findings:
-            if one.instance and one.rule == finding.rule and one.check != finding.check:
+            if one.part and one.rule == finding.rule and one.check != finding.check:
                 yield (
                     "each",
                     f"{one.verdict.value} {one.check}: {one.evidence}",
                     TOKENS[one.verdict],
                 )
         for one in self.judged.findings:
-            if one.cause == finding.rule and not one.instance:
+            if one.cause == finding.rule and not one.part:
                 yield "explains", f"{one.check}: {one.evidence}", "text"
 
     def _facts(self) -> list[Fact]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -16,6 +16,7 @@ from backends.errors import RoomError
 from backends.session import HostSession
 from backends.tuning.desk import Desk, Judged
 from backends.tuning.engine import Options
+from backends.tuning.facts import Vantage
 from backends.tuning.findings import Finding
 from backends.tuning.gather import Reading
 from backends.tuning.machines import Machines
@@ -25,7 +26,7 @@ from backends.tuning.settings import options_for, profile_of
 from backends.tuning.steps import Form
 from screens.detail import Detail
 from screens.filtering import FilteringScreen
-from screens.tuning_list import FindingList, cost_of
+from screens.tuning_list import NOWHERE, FindingList, cost_of, places_of
 from screens.tuning_results import ResultTable, paragraphs_of
 from screens.tuning_work import TuningWork
 from tui.bindings import bindings
@@ -290,6 +291,7 @@ class TuningScreen(FilteringScreen):
             return
         self.judged = self.shell.judged[self.shell.current] = judged
         worse = judged.fell_back or []
+        self.list.places = places_of(judged, desk.machines.host.config)
         self.list.show(judged.findings, {one.check: one.before for one in worse})
         if judged.fell_back is not None:
             names = ", ".join(one.check for one in worse) or "nothing"
@@ -313,7 +315,7 @@ class TuningScreen(FilteringScreen):
             self.detail.show([] if result is None else paragraphs_of(result))
             return
         finding = self.list.current()
-        self.detail.show([] if finding is None else paragraphs(finding))
+        self.detail.show([] if finding is None else paragraphs(finding, self.list.places))
 
     def on_row_list_moved(self, message: RowList.Moved) -> None:
         """Follow the cursor."""
@@ -333,16 +335,17 @@ class TuningScreen(FilteringScreen):
         self.begin("planning", lambda desk: self.work.fix(desk, [check]))
 
 
-def paragraphs(finding: Finding) -> list[Sequence[Span]]:
+def paragraphs(finding: Finding, places: Mapping[Vantage, str] = NOWHERE) -> list[Sequence[Span]]:
     """What matters most of one finding: title, evidence, fix and cost, why with its source."""
+    seen = places.get(Vantage(finding.vantage), f"the {finding.vantage}")
     lines: list[Sequence[Span]] = [
-        Line().add(finding.title, "strong").add(f"  ({finding.vantage})", "dim").spans,
+        Line().add(finding.title, "strong").add(f"  (seen on {seen})", "dim").spans,
         Line().add(finding.evidence).spans,
     ]
     if finding.trial:
         lines.append(Line().add(trial_text(finding), "accent").spans)
     elif finding.fix_text:
-        cost = cost_of(finding)
+        cost = cost_of(finding, places)
         lines.append(
             Line().add(f"fix: {finding.fix_text}" + (f" [{cost}]" if cost else ""), "accent").spans
         )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
+from backends.config import HostConfig
 from backends.tuning.catalogue import GROUPS
 from backends.tuning.custom import OWN_GROUP
+from backends.tuning.desk import Judged
+from backends.tuning.facts import Vantage
 from backends.tuning.findings import WORST_FIRST, Finding, Verdict
+from backends.tuning.prepare import vantage_of
 from backends.tuning.report import by_worth, counts, waived
 from tui import filters
 from tui.rows import Line, Row, Span
@@ -36,6 +40,7 @@ FELL_BACK = "fell back"
 """The choice that is there after a boot: what is worse than before it."""
 WIDE = 110
 """From so many columns on, what it takes stands before the evidence."""
+NOWHERE: Mapping[Vantage, str] = {}
 GROUP = "group "
 """What the key of a group's heading begins with; no check does."""
 
@@ -48,6 +53,7 @@ class FindingList(RowList):
         marked: Checks that were marked.
         grouped: Whether groups stand one after the other, each below a heading.
         form: Which form of fixes is chosen, for the head.
+        places: Names of the two machines of a pair.
         profile: By which profile it was judged, for the head.
         message: What is said while there is nothing.
     """
@@ -59,6 +65,7 @@ class FindingList(RowList):
         self.grouped = False
         self.form = ""
         self.profile = ""
+        self.places: Mapping[Vantage, str] = NOWHERE
         self.message = "not judged yet"
         self._before: dict[str, Verdict] = {}
         self._folded: set[str] = set()
@@ -73,7 +80,7 @@ class FindingList(RowList):
             findings: All of them.
             fell_back: After a boot: verdicts that were better before it, by check.
         """
-        self._findings = {f.check: f for f in by_worth(findings) if not f.instance and not f.cause}
+        self._findings = {f.check: f for f in by_worth(findings) if not f.part and not f.cause}
         for finding in findings:
             if finding.check in fell_back and finding.check not in self._findings:
                 self._findings[finding.check] = finding
@@ -124,7 +131,7 @@ class FindingList(RowList):
         if self.choice == FELL_BACK:
             chosen = finding.check in self._before
         else:
-            chosen = finding.verdict in SHOWN[self.choice] and not finding.instance
+            chosen = finding.verdict in SHOWN[self.choice] and not finding.part
             if self.choice != "all":
                 chosen = chosen and bool(finding.waived) == (self.choice == WAIVED)
         text = f"{finding.check} {finding.title} {finding.evidence} {finding.verdict.value}"
@@ -188,16 +195,18 @@ class FindingList(RowList):
             line.add("(waived) ", "dim")
         if finding.group == OWN_GROUP:
             line.add("(own) ", "accent")
-        cost = cost_of(finding)
+        cost = cost_of(finding, self.places)
         if cost and width >= WIDE:
             line.add(f"[{cost}] ", "dim")
+        if finding.instance and not finding.part:
+            line.add(f"{finding.instance}: ", "dim")
         line.add(finding.evidence)
         if cost and width < WIDE:
             line.add(f"  [{cost}]", "dim")
         return line.row(width, base)
 
     def _heading(self, line: Line, group: str) -> Line:
-        members = [f for f in self._findings.values() if f.group == group and not f.instance]
+        members = [f for f in self._findings.values() if f.group == group and not f.part]
         told = counts(members)
         line.add(" + " if group in self._folded else " - ", "accent")
         line.add(f"{GROUPS.get(group, 'Your own checks')}  ", "title")
@@ -221,17 +230,31 @@ def glyph_of(verdict: Verdict, look: Look) -> str:
     }[verdict]
 
 
-def cost_of(finding: Finding) -> str:
-    """What it would take, in a word or two; empty where nothing can be carried out."""
+def places_of(judged: Judged, host: HostConfig) -> Mapping[Vantage, str]:
+    """Names of a guest and of the hypervisor below it; empty where one machine was read."""
+    if Vantage.GUEST not in judged.gathered.boot_ids:
+        return {}
+    return {Vantage.GUEST: host.name, Vantage.HOST: host.hypervisor or "the host below"}
+
+
+def cost_of(finding: Finding, places: Mapping[Vantage, str] = NOWHERE) -> str:
+    """What it would take, in a word or two; empty where nothing can be carried out.
+
+    Args:
+        finding: What is wrong.
+        places: Names of the two machines of a pair; see `places_of`.
+    """
     fix = finding.fix
     if fix is None or finding.verdict is Verdict.PASS:
         return ""
     if not fix.applicable:
-        return "by hand"
+        return f"by hand on {_place(finding, places)}" if places else "by hand"
     words = ["reboot" if fix.reboot else f"restart {fix.restarts}" if fix.restarts else "at once"]
-    if finding.vantage == "guest" and fix.target.value == "host":
-        words.append("on the host below")
-    return ", ".join(words)
+    return f"{', '.join(words)} on {_place(finding, places)}" if places else ", ".join(words)
+
+
+def _place(finding: Finding, places: Mapping[Vantage, str]) -> str:
+    return places[vantage_of(finding, paired=True)]
 
 
 def summary(findings: Sequence[Finding]) -> list[Span]:
@@ -247,7 +270,7 @@ def worst_lines(findings: Sequence[Finding], most: int) -> list[Line]:
         finding
         for finding in by_worth(findings)
         if finding.verdict in SHOWN["wrong"]
-        and not (finding.instance or finding.cause or finding.waived)
+        and not (finding.part or finding.cause or finding.waived)
     ]
     return [
         Line().add("  ").add(f"{f.check} ", TOKENS[f.verdict]).add(f.evidence)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -147,6 +147,7 @@ class TuningWork:
                 text=careful or "Everything goes back to what it was, and is read again.",
                 runs=runs,
                 type_this=name if careful else "",
+                locked=self._locked(desk.machines.vantages.values()),
             )
         )
         if not yes:
@@ -248,7 +249,7 @@ class TuningWork:
         screen = self._screen
         name = planned.hosts[0] if planned.hosts else desk.machines.host.name
         careful = needs_name(desk.machines)
-        locked = self._locked()
+        locked = self._locked(planned.hosts)
         if not planned.changes:
             locked = locked or "Nothing would change."
         yes = await screen.app.push_screen_wait(
@@ -279,9 +280,14 @@ class TuningWork:
             screen.take(desk, judged)
         return True
 
-    def _locked(self) -> str:
+    def _locked(self, hosts: Iterable[str] = ()) -> str:
+        """Why nothing may be changed on these hosts, or on the one that is looked at."""
         shell = self._screen.shell
-        return f"{shell.current} is read-only: U unlocks it." if shell.host_read_only() else ""
+        for host in (shell.current, *hosts):
+            if shell.host_read_only(host):
+                way = "" if host == shell.current else " once it is looked at ([ and ])"
+                return f"{host} is read-only: U unlocks it{way}."
+        return ""
 
     async def _as_root(self, desk: Desk, work: Callable[[], Awaitable[T]]) -> T:
         """Do it; where sudo wants a password, ask for it and do it again.

@@ -366,10 +366,8 @@ def waive(findings: Sequence[Finding], waivers: Sequence[Waiver], today: str) ->
     by_check = {w.check: w for w in sorted(waivers, key=lambda w: w.until)}
     result = []
     for finding in findings:
-        whole = re.sub(r"\[.*\]", "", finding.check)
-        waiver = next(
-            (by_check[c] for c in (finding.check, whole, finding.rule) if c in by_check), None
-        )
+        names = (finding.check, finding.whole, finding.rule)
+        waiver = next((by_check[name] for name in names if name in by_check), None)
         if waiver is None or finding.verdict not in (Verdict.FAIL, Verdict.WARN):
             result.append(finding)
         elif waiver.until.isoformat() >= today:

@@ -90,6 +90,7 @@ class Finding:
     """One line of the checklist.
 
     Attributes:
+        instance: Which GPU, device or container; also where there is only that one.
         check: Id, with `[instance]` and `@host` or `@guest` where several are judged.
         rule: Id alone.
         rests_on: Keys of the facts whose values carry the verdict.
@@ -117,6 +118,17 @@ class Finding:
     rests_on: tuple[str, ...] = field(default=())
     touched: bool = True
     waived: str = ""
+
+    @property
+    def part(self) -> bool:
+        """Whether it is one instance of a check that has a finding of its own for all of them."""
+        return "[" in self.check
+
+    @property
+    def whole(self) -> str:
+        """Id of the finding for all instances: without `[instance]`, with `@host` or `@guest`."""
+        name, bracket, rest = self.check.partition("[")
+        return name + rest.rpartition("]")[2] if bracket else name
 
     @property
     def trial(self) -> str:

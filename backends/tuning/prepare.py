@@ -45,11 +45,7 @@ def choose(findings: Sequence[Finding], ids: Sequence[str]) -> list[Finding]:
     for wanted in ids:
         named = [f for f in findings if f.check == wanted and not f.instance]
         exact = [f for f in findings if f.check == wanted and f.instance]
-        instances = [
-            f
-            for f in findings
-            if f.instance and (f.rule == wanted or f.check.partition("[")[0] == wanted)
-        ]
+        instances = [f for f in findings if f.instance and wanted in (f.rule, f.whole)]
         matching = exact or [f for f in instances if f.verdict in WRONG] or instances or named
         matching = matching or [f for f in findings if f.rule == wanted]
         if not matching:
@@ -216,18 +212,26 @@ EMPTY_GOES: Final = frozenset({"drop_line"})
 """Planners whose empty text means that the file is to go."""
 
 
+def vantage_of(finding: Finding, *, paired: bool) -> Vantage:
+    """On which machine a finding is put right.
+
+    Args:
+        finding: One with a fix.
+        paired: Whether the hypervisor below the host is at hand.
+    """
+    fix = finding.fix
+    if not paired or fix is None:
+        return Vantage.HOST
+    if fix.target is Target.GUEST:
+        return Vantage.GUEST
+    # A container has its host's kernel: what it sees wrong there is put right on the host.
+    kernel = any(isinstance(step, Write) for step in (*fix.runtime, *fix.persistent))
+    return Vantage.HOST if kernel or finding.vantage == Vantage.HOST else Vantage.GUEST
+
+
 def _task(machines: Machines, finding: Finding) -> Task:
     assert finding.fix is not None
-    seen_from = Vantage(finding.vantage)
-    if machines.hypervisor is None:
-        return Task(finding.check, finding.fix, Vantage.HOST)
-    if finding.fix.target is Target.GUEST:
-        return Task(finding.check, finding.fix, Vantage.GUEST)
-    # A container has its host's kernel: what it sees wrong there is put right on the host.
-    kernel = any(
-        isinstance(step, Write) for step in (*finding.fix.runtime, *finding.fix.persistent)
-    )
-    vantage = Vantage.HOST if kernel or seen_from is Vantage.HOST else Vantage.GUEST
+    vantage = vantage_of(finding, paired=machines.hypervisor is not None)
     return Task(finding.check, finding.fix, vantage)
 
 

@@ -69,7 +69,7 @@ def document(about: About, findings: Sequence[Finding], changes: Sequence[Made])
 
 
 def _heads(findings: Iterable[Finding]) -> list[Finding]:
-    return [f for f in by_worth(findings) if not f.cause and not f.instance]
+    return [f for f in by_worth(findings) if not f.cause and not f.part]
 
 
 def _remaining(findings: Sequence[Finding]) -> list[str]:
@@ -103,13 +103,13 @@ def _remaining(findings: Sequence[Finding]) -> list[str]:
         each = [
             f"{f.instance}: {f.evidence}"
             for f in findings
-            if f.rule == finding.rule and f.instance and f.verdict in WRONG
+            if f.rule == finding.rule and f.part and f.verdict in WRONG
         ]
         each = each if len(each) > 1 else []
         lines += [f"   - {escaped(text)}" for text in each[:8]]
         if len(each) > 8:
             lines.append(f"   - and {len(each) - 8} more")
-        symptoms = [f.check for f in findings if f.cause == finding.rule and not f.instance]
+        symptoms = [f.check for f in findings if f.cause == finding.rule and not f.part]
         if symptoms:
             lines.append(f"   - explains: {', '.join(f'`{s}`' for s in symptoms)}")
         lines += [f"   - source: <{url}>" for url in finding.sources[:3]]
@@ -214,7 +214,7 @@ def _seen(findings: Sequence[Finding]) -> list[str]:
         rows = [
             f
             for f in findings
-            if f.group == group and not f.instance and f.verdict is not Verdict.NOT_APPLICABLE
+            if f.group == group and not f.part and f.verdict is not Verdict.NOT_APPLICABLE
         ]
         rows = [f for f in rows if f.verdict is not Verdict.UNKNOWN or f.touched]
         if rows:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from backends.errors import ConfigError
-from backends.tuning import report
+from backends.tuning import report, report_document
 from backends.tuning.compare import compare
 from backends.tuning.custom import Use, parse
 from backends.tuning.engine import Options, evaluate
@@ -21,10 +21,13 @@ from backends.tuning.facts import (
     encode,
     merge,
 )
-from backends.tuning.findings import Finding
+from backends.tuning.findings import Finding, Severity, Verdict
+from backends.tuning.fixes import Fix, Write
 from backends.tuning.normalise import normalise
+from backends.tuning.prepare import choose
 from backends.tuning.probes import PROBES, ProbeKind, probes_for
 from backends.tuning.profiles import NAMES, load
+from backends.tuning.report_document import About
 from tests.tuning.cases import CASES, LXC_BASE, MOUNTS, STALE, Guest, document
 from tests.tuning.samples import DMESG_SICK, LSCPU_OFFLINE, LXC_STALE
 
@@ -332,3 +335,25 @@ def test_what_a_host_is_for_decides_some_rules() -> None:
     assert parse('use = "shared"\n').use == "shared"
     with pytest.raises(ConfigError):
         parse('use = "everything"\n')
+
+
+def test_a_check_of_one_instance_alone_is_reported_and_a_whole_one_means_all() -> None:
+    def finding(check: str, instance: str, path: str) -> Finding:
+        return Finding(
+            check, "pcie.runtime_pm", "Runtime power management", "pcie", Verdict.WARN,
+            Severity.LOW, "auto", "host", "It sleeps.", (), instance=instance,
+            fix=Fix("write on", runtime=(Write(path, "on"),)),
+        )  # fmt: skip
+
+    alone = finding("pcie.runtime_pm", "0", "/sys/a")
+    about = About("gpu01", "2026-03-14T09:26", {}, {Vantage.HOST: "gpu01"}, (1, 0))
+    assert "`pcie.runtime_pm`" in report_document.document(about, [alone], [])
+    both = [
+        finding("pcie.runtime_pm@host", "", "/sys/a"),
+        finding("pcie.runtime_pm[0]@host", "0", "/sys/a"),
+        finding("pcie.runtime_pm[1]@host", "1", "/sys/b"),
+        finding("pcie.runtime_pm@guest", "", "/sys/c"),
+    ]
+    assert [f.whole for f in both[:3]] == ["pcie.runtime_pm@host"] * 3
+    chosen = choose(both, ["pcie.runtime_pm@host"])
+    assert [f.check for f in chosen] == ["pcie.runtime_pm[0]@host", "pcie.runtime_pm[1]@host"]

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def named_hosts(config: Config, arguments: argparse.Namespace) -> tuple[HostConfig, ...]:
-    """The hosts that were asked for, `--scenario` put into `demo`."""
+    """The hosts that were asked for and the hypervisors below; `--scenario` put into `demo`."""
     names = list(arguments.hosts)
     if arguments.scenario:
         if "demo" not in names:
@@ -62,7 +62,8 @@ def named_hosts(config: Config, arguments: argparse.Namespace) -> tuple[HostConf
         names = [f"demo:{arguments.scenario}" if name == "demo" else name for name in names]
     if arguments.interval is not None and not 0.1 <= arguments.interval <= 60:
         raise UsageError("--interval must be between 0.1 and 60 seconds")
-    return configuration.resolve_hosts(config, names)
+    hosts = configuration.resolve_hosts(config, names)
+    return configuration.with_hypervisors(config, hosts)
 
 
 def open_room(config: Config, hosts: tuple[HostConfig, ...], arguments: argparse.Namespace) -> int:

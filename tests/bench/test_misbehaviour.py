@@ -279,6 +279,7 @@ async def test_cancelling_the_owner_ends_everything(scheduled: Scheduled) -> Non
     assert gone(generator.pid)
 
 
+@pytest.mark.timeout(300)
 @settings(max_examples=10, deadline=None, derandomize=True)
 @given(after_s=st.floats(0.0, 1.2), warms_up=st.booleans(), kindly=st.booleans())
 async def test_cancel_at_any_moment(

@@ -6,7 +6,8 @@ Python 3.8 syntax: the same program is sent to a host and run by whatever `pytho
 
 The order of modules, lowest first: `http1` and `sse` split bytes, `answers` reads events,
 `workload` makes requests, `arrivals` says when, `exchange` is one request, `connection` one
-socket, `lag` judges the client itself, `worker` is the loop, `coordinator` owns the workers.
+socket, `lag` judges the client itself, `traffic` is requests out and answers in, `worker` the
+loop round it, `coordinator` owns the workers.
 """
 
 from __future__ import annotations

@@ -14,6 +14,16 @@ from .lag import MAX_STEP_IDLE_SHARE, max_rss_bytes, merge, percentile
 TELL_S = 5.0
 """A worker that takes no command for so long is given up."""
 READ_BYTES = 1 << 16
+TOTALS = (
+    "in_flight",
+    "sent",
+    "ended",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "output_tokens",
+    "input_tokens",
+)
 SAMPLES = 256
 """Most latencies that wait to be passed on."""
 
@@ -137,6 +147,33 @@ def finish(children: list[Child], grace_s: float) -> None:
                 os.waitpid(child.pid, 0)
                 break
             time.sleep(0.01)
+
+
+def total(children: list[Child], name: str) -> int:
+    """What the workers have counted under a name, by their newest words."""
+    return sum(int(child.progress.get(name) or 0) for child in children)  # type: ignore[call-overload]
+
+
+def progress(children: list[Child]) -> dict[str, object]:
+    """How far the workers are together; takes the latencies that wait to be passed on."""
+    ttft = [us for child in children for us in child.ttft_us]
+    e2e = [us for child in children for us in child.e2e_us]
+    reasons: list[str] = []
+    for child in children:
+        child.ttft_us, child.e2e_us = [], []
+        reasons.extend(child.progress.get("reasons", ()))  # type: ignore[arg-type]
+    fields: dict[str, object] = {
+        "ttft_s": _median_s(ttft),
+        "e2e_s": _median_s(e2e),
+        "limited": sorted(set(reasons)),
+    }
+    for name in TOTALS:
+        fields[name] = total(children, name)
+    return fields
+
+
+def _median_s(values_us: list[int]) -> float | None:
+    return sorted(values_us)[len(values_us) // 2] / 1e6 if values_us else None
 
 
 def health(children: list[Child]) -> dict[str, object]:

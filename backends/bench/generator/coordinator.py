@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from . import VERSION
-from .children import Child, finish, fork, health
+from .children import Child, finish, fork, health, progress, total
 from .connection import resolve, switch_stamps_on
 from .lag import TICK_S, room
 from .output import Output
@@ -276,7 +276,7 @@ class Coordinator:
         return self._sum("failed") >= GIVE_UP_FAILURES and self._sum("succeeded") == 0
 
     def _sum(self, name: str) -> int:
-        return sum(int(child.progress.get(name) or 0) for child in self._children)  # type: ignore[call-overload]
+        return total(self._children, name)
 
     # --- talking --------------------------------------------------------------------------
 
@@ -352,33 +352,9 @@ class Coordinator:
         ):
             return
         self._next_progress = now + TICK_S
-        in_flight = self._sum("in_flight")
-        self._max_in_flight = max(self._max_in_flight, in_flight)
-        ttft = [us for child in self._children for us in child.ttft_us]
-        e2e = [us for child in self._children for us in child.e2e_us]
-        reasons: list[str] = []
-        for child in self._children:
-            child.ttft_us, child.e2e_us = [], []
-            reasons.extend(child.progress.get("reasons", ()))  # type: ignore[arg-type]
-        fields = {
-            "step": self._step_number,
-            "phase": self._phase,
-            "at_s": self._at(),
-            "in_flight": in_flight,
-            "ttft_s": _median_s(ttft),
-            "e2e_s": _median_s(e2e),
-            "limited": sorted(set(reasons)),
-        }  # type: dict[str, object]
-        for name in (
-            "sent",
-            "ended",
-            "succeeded",
-            "failed",
-            "cancelled",
-            "output_tokens",
-            "input_tokens",
-        ):
-            fields[name] = self._sum(name)
+        fields = progress(self._children)
+        self._max_in_flight = max(self._max_in_flight, fields["in_flight"])  # type: ignore[call-overload]
+        fields.update({"step": self._step_number, "phase": self._phase, "at_s": self._at()})
         self._emit("progress", fields)
 
     def _state(self, state: str) -> float:
@@ -396,10 +372,6 @@ class Coordinator:
 
 def _shares(total: int, count: int) -> list[int]:
     return [total // count + (1 if index < total % count else 0) for index in range(count)]
-
-
-def _median_s(values_us: list[int]) -> float | None:
-    return sorted(values_us)[len(values_us) // 2] / 1e6 if values_us else None
 
 
 def _raise_descriptor_limit() -> None:

@@ -28,6 +28,73 @@ def vllm_detailed(requests: int = 200, streams: int = 4) -> dict[str, object]:
     )  # fmt: skip
 
 
+def vllm_early() -> dict[str, object]:
+    """`benchmark_serving.py` of vLLM 0.5: no total throughput, no failures, no concurrency."""
+    result = vllm(
+        tokenizer_id="GLM-5", best_of=1, use_beam_search=False, input_throughput=70.0,
+        request_rate=2.0,
+    )  # fmt: skip
+    for key in ("total_token_throughput", "failed", "max_concurrency", "burstiness"):
+        del result[key]
+    return result
+
+
+def vllm_recent() -> dict[str, object]:
+    """`vllm bench serve` of 0.11 and newer, told all percentiles."""
+    figures = {
+        f"{p}_{name}_ms": value * factor
+        for name, value in (("ttft", 100.0), ("tpot", 20.0), ("itl", 20.0), ("e2el", 900.0))
+        for p, factor in (("p50", 1.0), ("p90", 1.2), ("p95", 1.3), ("p99", 1.8))
+    }
+    return vllm(
+        endpoint_type="openai", label=None, tokenizer_id="GLM-5", max_concurrent_requests=5,
+        max_output_tokens_per_s=90.0, request_goodput=None, rtfx=0.0, mean_e2el_ms=950.0,
+        median_e2el_ms=900.0, std_e2el_ms=20.0, **figures,
+    )  # fmt: skip
+
+
+def sglang_early() -> dict[str, object]:
+    """A line of SGLang 0.3: no concurrency, no TPOT tail, medians where newer ones have means."""
+    return {
+        "backend": "sglang", "dataset_name": "sharegpt", "request_rate": 4.0,
+        "total_input_tokens": 65536, "total_output_tokens": 8192,
+        "total_output_tokens_retokenized": 8190, "mean_e2e_latency_ms": 5000.0,
+        "median_e2e_latency_ms": 4900.0, "median_ttft_ms": 280.0, "median_itl_ms": 36.0,
+        "output_throughput": 409.6, "sharegpt_output_len": None, "random_input_len": None,
+        "random_output_len": None, "random_range_ratio": 0.0, "duration": 20.0, "completed": 64,
+    }  # fmt: skip
+
+
+def sglang_detailed() -> dict[str, object]:
+    """A line of SGLang 0.5 with `--output-details`; it writes an unbounded rate as Infinity."""
+    return sglang(
+        request_rate=float("inf"), tag=None, max_concurrent_requests=16, accept_length=None,
+        server_info={"version": "0.5.5", "model_path": "/models/GLM-5"}, completed=2,
+        input_lens=[1024, 1024, 1024], output_lens=[128, 128, 0], ttfts=[0.3, 0.3, 0.0],
+        itls=[[0.04] * 127] * 2 + [[]], generated_texts=["a", "b", ""],
+        errors=["", "", "Internal Server Error"], concurrency=15.2, max_itl_ms=120.0,
+    )  # fmt: skip
+
+
+def guidellm_early() -> dict[str, object]:
+    """GuideLLM 0.2 and 0.3: counts beside the metrics, the strategy among arguments."""
+    report = guidellm()
+    early = []
+    for benchmark in report["benchmarks"]:  # type: ignore[attr-defined]
+        metrics = dict(benchmark["metrics"])
+        counts = metrics.pop("request_totals")
+        for metric in metrics.values():
+            del metric["successful"]["percentiles"]["p50"]
+        early.append({
+            "type_": "generative_benchmark", "args": benchmark["config"],
+            "run_stats": {"requests_made": counts}, "metrics": metrics,
+            "start_time": benchmark["start_time"], "end_time": benchmark["end_time"],
+            "worker": {"backend_target": "http://h:8000", "backend_model": "GLM-5"},
+            "request_loader": {"data": "prompt_tokens=256"},
+        })  # fmt: skip
+    return {"benchmarks": early}
+
+
 def sglang(**changes: object) -> dict[str, object]:
     """A line of `python -m sglang.bench_serving --output-file`."""
     return {

@@ -116,6 +116,42 @@ def test_genai_perf() -> None:
     assert (result.target.model, result.target.route) == ("GLM-5", "chat")
 
 
+def test_vllm_of_other_versions() -> None:
+    (early,) = read(other_tools.vllm_early()).steps
+    assert (early.label, early.rate_per_s, early.concurrency) == ("2/s", 2.0, None)
+    assert (early.sent, early.succeeded, early.failed) == (8, 7, 1)
+    assert early.whole is not None
+    assert early.whole.total_tokens_per_s == pytest.approx(133)
+    (recent,) = read(other_tools.vllm_recent()).steps
+    assert (recent.label, recent.max_in_flight, recent.failed) == ("4 streams", 5, 1)
+    assert recent.e2e_s is not None
+    assert (recent.e2e_s.mean, recent.e2e_s.p90) == pytest.approx((0.95, 1.08))
+    assert recent.gap_s is not None
+    assert recent.gap_s.p95 == pytest.approx(0.026)
+
+
+def test_sglang_of_other_versions() -> None:
+    (early,) = read(other_tools.sglang_early()).steps
+    assert (early.label, early.rate_per_s, early.succeeded) == ("4/s", 4.0, 64)
+    assert early.ttft_s is not None
+    assert early.ttft_s.p50 == pytest.approx(0.28)
+    assert early.tpot_s is None
+    result = read(other_tools.sglang_detailed())
+    (step,) = result.steps
+    assert (step.label, step.rate_per_s, step.max_in_flight) == ("16 streams", None, 16)
+    assert (step.sent, step.succeeded, step.failed) == (3, 2, 1)
+    assert (result.target.model, result.target.engine_version) == ("/models/GLM-5", "0.5.5")
+
+
+def test_guidellm_of_other_versions() -> None:
+    early, newer = read(other_tools.guidellm_early()), read(other_tools.guidellm())
+    assert [step.label for step in early.steps] == ["1 stream", "64 streams"]
+    for one, other in zip(early.steps, newer.steps, strict=True):
+        assert (one.sent, one.failed, one.cancelled) == (other.sent, other.failed, other.cancelled)
+        assert (one.whole, one.ttft_s, one.tpot_s) == (other.whole, other.ttft_s, other.tpot_s)
+    assert early.target.model == "GLM-5"
+
+
 def test_importing_twice_gives_one_run() -> None:
     assert read(other_tools.vllm()).run_id == read(other_tools.vllm()).run_id
     assert read(other_tools.vllm()).run_id != read(other_tools.vllm(completed=6)).run_id
@@ -154,7 +190,8 @@ json_values = st.recursive(
 @given(
     st.sampled_from(
         [other_tools.vllm_detailed(8), other_tools.sglang(), other_tools.guidellm(),
-         other_tools.aiperf(), other_tools.genai_perf()]
+         other_tools.aiperf(), other_tools.genai_perf(), other_tools.vllm_early(),
+         other_tools.sglang_detailed(), other_tools.guidellm_early()]
     ),
     st.data(),
 )  # fmt: skip

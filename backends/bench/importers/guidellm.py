@@ -68,11 +68,22 @@ def _step(value: Object, index: int) -> StepResult:
     duration = number(value, "duration")
     if duration is None:
         duration = ended - begun if begun is not None and ended is not None else 0.0
-    good = whole(value, "metrics", "request_totals", "successful")
+    totals = next(
+        (
+            found
+            for path in (
+                ("metrics", "request_totals"),
+                ("request_totals",),
+                ("run_stats", "requests_made"),
+            )
+            if isinstance(found := entry(value, *path), dict)
+        ),
+        {},
+    )
+    good = whole(totals, "successful")
     if not good:
         good = whole(value, "metrics", "request_latency", "successful", "count")
-    bad = whole(value, "metrics", "request_totals", "errored")
-    cut = whole(value, "metrics", "request_totals", "incomplete")
+    bad, cut = whole(totals, "errored"), whole(totals, "incomplete")
     strategy = next(
         (
             found

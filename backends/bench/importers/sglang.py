@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from backends.bench.importers.common import (
     Object,
+    entry,
     load_of,
     number,
     numbers,
@@ -64,6 +65,7 @@ def _placed(step: StepResult, index: int, repetition: int) -> StepResult:
 def _step(value: Object) -> StepResult:
     duration = number(value, "duration") or 0.0
     completed = whole(value, "completed")
+    failed = _failed(value)
     label, concurrency, rate = load_of(
         number(value, "max_concurrency"), number(value, "request_rate")
     )
@@ -76,8 +78,11 @@ def _step(value: Object) -> StepResult:
         rate_per_s=rate,
         start_s=0.0,
         end_s=duration,
-        sent=completed,
+        sent=completed + failed,
         succeeded=completed,
+        failed=failed,
+        failures={"http": failed} if failed else {},
+        max_in_flight=whole(value, "max_concurrent_requests"),
         whole=throughput(
             duration, completed, whole(value, "total_input_tokens"),
             whole(value, "total_output_tokens"),
@@ -89,6 +94,14 @@ def _step(value: Object) -> StepResult:
         output_length=summary_of(numbers(value, "output_lens")),
         input_length=summary_of(numbers(value, "input_lens")),
     )  # fmt: skip
+
+
+def _failed(value: Object) -> int:
+    """Told only with `--output-details` (a word a request that failed), or by several processes."""
+    errors = entry(value, "errors")
+    if isinstance(errors, list):
+        return sum(1 for error in errors if error)
+    return whole(value, "failed")
 
 
 def _summary(value: Object, name: str, count: int) -> Summary | None:

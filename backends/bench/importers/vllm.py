@@ -29,8 +29,10 @@ HARNESS = "vllm bench serve"
 
 
 def recognises(value: Object) -> bool:
-    """Whether a JSON object is such a result."""
-    return {"total_token_throughput", "output_throughput", "completed"} <= value.keys()
+    """Whether a JSON object is such a result; before 0.6 it had no total throughput."""
+    return {"output_throughput", "completed"} <= value.keys() and (
+        "total_token_throughput" in value or "tokenizer_id" in value
+    )
 
 
 def read(values: list[Object], raw: bytes, name: str) -> RunResult:
@@ -59,7 +61,9 @@ def _date(text: str | None) -> datetime | None:
 def _step(value: Object, index: int) -> StepResult:
     duration = number(value, "duration") or 0.0
     completed = whole(value, "completed")
-    failed = whole(value, "failed")
+    # Told since 0.11; before, what was asked for and has not succeeded.
+    asked = whole(value, "num_prompts")
+    failed = whole(value, "failed") if "failed" in value else max(0, asked - completed)
     rate = number(value, "request_rate")  # "inf", a string, where all are sent at once
     label, concurrency, rate = load_of(number(value, "max_concurrency"), rate)
     requests = _requests(value)

@@ -83,7 +83,7 @@ class JournalEntry:
         what: The action in words.
         request: Exactly what was run or sent; secrets never come here.
         changes_host: Whether it could change anything there.
-        result: `ok`, or the error's words; empty while it runs.
+        result: `ok`, `LEFT`, or the error's words; empty while it runs.
         times: How often in a row the same was asked and answered alike; `at` is the newest time.
     """
 
@@ -104,6 +104,8 @@ class JournalEntry:
         )  # fmt: skip
 
 
+LEFT = "left"
+"""Result of what goes on until whoever asked for it leaves: no failure."""
 REPEATING = frozenset({"watch", "servers", "gpuroom bench"})
 """Who asks the same again and again, without anybody pressing a key."""
 _BEHALF: ContextVar[str] = ContextVar("behalf", default="")

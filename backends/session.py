@@ -19,7 +19,7 @@ from backends.clock import Clock
 from backends.config import HostConfig
 from backends.errors import AgentError, LinkError, ReadOnlyError, RoomError
 from backends.events import HostEvent, changes
-from backends.feeds import Journal, JournalEntry, on_whose_behalf
+from backends.feeds import LEFT, Journal, JournalEntry, on_whose_behalf
 from backends.lifeline import Lifeline, Reach, StartSource
 from backends.link.base import Channel, Forward, Forwards, Prompter, Transport
 from backends.model import Alert, HostSnapshot
@@ -295,7 +295,7 @@ class HostSession:
             result = str(error)
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            result = "left"
+            result = LEFT
             raise
         finally:
             took_s = self._clock.monotonic_s() - began_s

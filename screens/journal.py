@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from textual.widget import Widget
 
+from backends.feeds import LEFT
 from screens.base import HubScreen
 from screens.detail import Detail
 from screens.lists import JournalList
@@ -51,7 +52,9 @@ class JournalScreen(HubScreen):
             return
         entry = self.list.of(keys[self.list.cursor_index(keys)])
         paragraphs = [Line().add(entry.request, "accent").spans]
-        if entry.result and not entry.result.startswith("ok"):
+        if entry.result == LEFT:
+            paragraphs.append(Line().add("ended from here: nobody looks at it any more").spans)
+        elif entry.result and not entry.result.startswith("ok"):
             paragraphs.append(Line().add(entry.result, "critical").spans)
         self.detail.show(paragraphs)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
-from backends.feeds import JournalEntry
+from backends.feeds import LEFT, JournalEntry
 from backends.model import Alert, Severity
 from tui import format as fmt
 from tui.actions import find, key_text
@@ -133,6 +133,8 @@ class JournalList(RowList):
             result, token = "running", "accent"
         elif entry.result.startswith("ok"):
             result, token = "ok", "good"
+        elif entry.result == LEFT:
+            result, token = LEFT, "dim"
         else:
             result, token = "failed", "critical"
         line.cell(result, 9, token).add(" ")

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from textual.events import Key
 from textual.screen import Screen
+from textual.widgets import Input
 
 from backends.errors import RoomError
+from tui.actions import find
 from tui.intents import ImportServer, RestartServer, ServerIntent, StartServer, StopServer
+from tui.keymap import keys_of
 from tui.shell import Shell
 
 if TYPE_CHECKING:
@@ -25,6 +29,24 @@ POSSIBLE: dict[str, Test] = {
     "server_import": lambda view: view.profile is None and view.run is not None,
 }
 """When the action of a method makes sense."""
+
+
+ALIVE = "{name} runs already: x stops it, R restarts it"
+WHY_NOT: dict[str, Callable[[ServerView], str]] = {
+    "servers.start": lambda view: (
+        f"{view.name} has no profile to start it by: a makes one of what runs"
+        if view.profile is None
+        else ALIVE.format(name=view.name)
+    ),
+    "servers.stop": lambda view: f"{view.name} does not run",
+    "servers.restart": lambda view: (
+        f"{view.name} does not run: s starts it"
+        if not view.lives
+        else f"{view.name} has no profile to start it by: a makes one of what runs"
+    ),
+    "servers.log": lambda view: f"no log of {view.name} is known",
+}
+"""What to say when the key of an action does nothing for a server now."""
 
 
 def look_at(shell: Shell) -> None:
@@ -62,6 +84,20 @@ class ServerKeys(Screen[None]):
             self.no_server(asked_by)
         else:
             self.post_message(kind(view.host, asked_by, view.key))
+
+    def on_key(self, event: Key) -> None:
+        """Say why a key of servers does nothing just now."""
+        view = self.chosen_server()
+        if view is None or isinstance(self.focused, Input):
+            return
+        keymap = getattr(self.app, "keymap", {})
+        for action_id, why in WHY_NOT.items():
+            action = find(action_id)
+            if action is None or event.key not in keys_of(action, keymap):
+                continue
+            if not POSSIBLE[action.method](view) and not self.shell.host_read_only():
+                words = why(view) if view.doing is None else f"{view.name}: wait for what is done"
+                self.notify(words, timeout=4, markup=False)
 
     def action_server_start(self) -> None:
         """Start it, after a yes."""

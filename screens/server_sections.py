@@ -133,9 +133,9 @@ def witness_rows(view: ServerView, width: int, glyphs: Glyphs) -> list[Row]:
         age_s = max(0.0, view.now_s - each.at_s)
         when = "now" if age_s < NOW_S else f"{fmt.duration(age_s)} ago"
         token = "stale" if each.stale else "text"
-        room = max(8, width - 14 - 10)
+        room = max(8, width - 14 - 12)
         line = Line().add("   ").cell(each.witness.value, 11, "dim")
-        line.cell(each.said, room, token).cell(when, 9, "stale" if each.stale else "dim", ">")
+        line.cell(each.said, room, token).cell(when, 11, "stale" if each.stale else "dim", ">")
         rows.append(line.row(width))
     for part, why in view.silent.items():
         rows += said(f"{part}: {why}", width, "warning")
@@ -229,8 +229,13 @@ def configuration_rows(
             rows.append(title(words, width, glyphs, token=token))
         rows.append(_comparison_row(row, min(name, 30), width))
     if not whole and not shown:
-        words = "runs with all that was asked, and nothing that was not"
-        rows = [title("configuration", width, glyphs), *said(words, width, "good")]
+        if not any(row.standing.value == "same" for row in view.configuration):
+            words, token = "it has not said what it runs with", "dim"
+        elif view.lives:
+            words, token = "runs with all that was asked, and nothing that was not", "good"
+        else:
+            words, token = "had taken all that was asked, as far as it said", "dim"
+        rows = [title("configuration", width, glyphs), *said(words, width, token)]
     return rows
 
 

@@ -7,13 +7,17 @@ from textual.pilot import Pilot
 
 from backends.errors import LinkError
 from backends.model import Severity
+from backends.servers.configuration import Standing
 from backends.servers.host import MemberFacts
 from backends.servers.launchers.base import StartPlan, StopResult
 from backends.servers.planned import start_lines
+from backends.servers.view import Doing, ServerView
 from screens.bench import BenchScreen
 from screens.confirm import ConfirmScreen
 from screens.server import ServerScreen
+from screens.server_sections import configuration_rows
 from tests.servers_room.still import (
+    CONFIGURATION,
     StillBoard,
     crashed_view,
     finding,
@@ -25,6 +29,7 @@ from tests.servers_room.still import (
 )
 from tests.ui.fakes import drawn, make_hub, ready, screen_text
 from tui.app import RoomApp
+from tui.glyphs import UNICODE
 
 SMALL, LARGE = (80, 24), (200, 60)
 
@@ -282,6 +287,51 @@ async def test_the_screen_has_witnesses_phases_warnings_and_what_nobody_asked_fo
         assert isinstance(app.screen, ServerScreen)
         await pressed(pilot, "escape")
         assert not isinstance(app.screen, ServerScreen)
+
+
+@pytest.mark.parametrize(
+    ("shown", "key", "says"),
+    [
+        (ready_view(), "s", "glm runs already: x stops it, R restarts it"),
+        (found_view(), "s", "has no profile to start it by: a makes one of what runs"),
+        (found_view(), "R", "has no profile to start it by"),
+        (view(), "x", "glm does not run"),
+        (view(), "R", "glm does not run: s starts it"),
+        (view(), "l", "no log of glm is known"),
+        (ready_view(doing=Doing.STOPPING), "s", "glm: wait for what is done"),
+    ],
+)
+async def test_a_key_that_can_do_nothing_now_says_why(
+    shown: ServerView, key: str, says: str
+) -> None:
+    board = StillBoard(shown)
+    app = room(board)
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+        await pressed(pilot, "2", key)
+        assert says in notes(app)
+        assert board.still.asked == []
+
+
+async def test_a_key_that_does_something_says_nothing_else() -> None:
+    app = room(StillBoard(view()))
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+        await pressed(pilot, "2", "s")
+        assert isinstance(app.screen, ConfirmScreen)
+        assert notes(app) == ""
+
+
+async def test_what_a_dead_server_runs_with_is_not_said() -> None:
+    same = tuple(row for row in CONFIGURATION if row.standing is Standing.SAME)
+    for shown, says in (
+        (ready_view(configuration=same), "runs with all that was asked"),
+        (crashed_view(configuration=same), "had taken all that was asked, as far as it said"),
+        (ready_view(configuration=CONFIGURATION[2:3]), "it has not said what it runs with"),
+    ):
+        rows = configuration_rows(shown, 80, UNICODE)
+        text = "\n".join("".join(part for part, _ in row.spans) for row in rows)
+        assert says in text
 
 
 async def test_a_crash_shows_cause_evidence_and_what_to_try_in_80x24() -> None:

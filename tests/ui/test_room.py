@@ -8,6 +8,7 @@ import pytest
 from textual.widgets import Input
 
 from backends.errors import LinkError, RoomError
+from backends.feeds import LEFT
 from backends.model import DriverState, DriverStatus, LinkState, Severity
 from backends.telemetry.history import Window
 from screens.alerts import AlertScreen
@@ -620,6 +621,20 @@ async def test_the_journal_shows_exactly_what_was_sent_and_how_it_ended() -> Non
         assert "Insufficient Permissions" in text
         await pilot.press("j")
         assert "Insufficient Permissions" not in screen_text(app)
+
+
+async def test_what_is_followed_until_nobody_looks_has_not_failed() -> None:
+    hub = make_hub()
+    hub.note("follow the log", LEFT)
+    app = make_app(hub)
+    async with app.run_test(size=SIZE) as pilot:
+        await ready(pilot)
+        await pilot.press("J")
+        await drawn(pilot)
+        text = screen_text(app)
+    assert "left" in text
+    assert "ended from here" in text
+    assert "failed" not in text
 
 
 async def test_the_journal_shows_by_which_key() -> None:

@@ -6,11 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 from textual.app import App
@@ -24,10 +20,10 @@ from backends.servers.launchers.base import LogPlace
 from backends.servers.logpins import Pins
 from backends.servers.logquery import ERRORS, Pattern, Query
 from backends.servers.logstore import LogStore
-from backends.servers.logtext import Item
-from backends.servers.logtimes import TimeSearch
 from backends.servers.prefixes import Level
 from screens.base import HubScreen
+from screens.log_filler import LogFiller
+from screens.log_jobs import LogJobs
 from screens.log_parts import LogPins, LogStatus
 from tui.bindings import bindings
 from tui.shell import Shell
@@ -106,16 +102,13 @@ class LogScreen(HubScreen):
         self.pins = Pins()
         self._phases = Query(test=self.pins.begins_phase)
         self.pinned = LogPins(shell.look, self.pins)
+        self.filler = LogFiller(store, self.view, self.pins, self._refused)
+        self.jobs = LogJobs(store, self._fail, self._changed)
         self.box = Input(id="log-input")
         self.box.cursor_blink = False
-        self.note = ""
         self._mode = ""
         self._typed: dict[str, str] = {}
-        self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._job: asyncio.Task[None] | None = None
-        self._counting: asyncio.Task[None] | None = None
-        self.matches = ""
 
     # ---- what HubScreen wants
 
@@ -132,12 +125,12 @@ class LogScreen(HubScreen):
         store = self.store
         return (
             super().feed_version(), store.text.version, self.view.window.version, store.error,
-            store.state, self.note, self.matches, self.pins.version,
+            store.state, self.jobs.note, self.jobs.matches, self.pins.version,
         )  # fmt: skip
 
     def show_body(self, now_s: float) -> None:
         """The newest lines, where one follows them."""
-        self._catch_up()
+        self.filler.catch_up()
         self.pinned.show()
         self.view.empty = self._why_empty()
         self.view.redraw()
@@ -155,29 +148,20 @@ class LogScreen(HubScreen):
             return "no line fits; Esc shows all" if self.view.window.at_start else "looking ..."
         return "the log is empty"
 
-    def _catch_up(self) -> None:
-        """Jump to the end instead of reading all that came since the last frame."""
-        view, text = self.view, self.store.text
-        window = view.window
-        if view.follow and not window.query and window.high != text.end:
-            window.seek(text.end)
-            window.extend_up(max(1, view.size.height) * 2)
-        self._wake.set()
-
     # ---- tasks
 
     def on_mount(self) -> None:
         """Begin to follow."""
         super().on_mount()
-        works = (self.store.run, self._fill, self._pin)
+        works = (self.store.run, self.filler.fill, self.filler.pin)
         self._tasks = [asyncio.create_task(self._guard(work)) for work in works]
 
     async def on_unmount(self) -> None:
         """End everything that was begun."""
-        tasks = [*self._tasks, *(t for t in (self._job, self._counting) if t is not None)]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.jobs.close()
 
     async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -186,138 +170,26 @@ class LogScreen(HubScreen):
             self._fail(error)
 
     def _fail(self, error: RoomError) -> None:
-        self.note = error.title
+        self.jobs.note = error.title
         self.app.notify(
             "\n".join(part for part in (error.detail, error.hint) if part) or error.title,
             title=error.title, severity="error", timeout=8, markup=False,
         )  # fmt: skip
 
-    async def _fill(self) -> None:
-        """Grow the window as far as the view needs it, one slice at a time."""
-        while True:
-            before, behind = self.view.needs()
-            if not before and not behind:
-                self._wake.clear()
-                await self._wake.wait()
-                continue
-            window, version = self.view.window, self.view.window.version
-            low, high = window.low, window.high
-            try:
-                # What is looked at first, what comes before it afterwards.
-                down = behind and (not before or (not self.view.follow and not window.items))
-                missing = window.extend_down(behind) if down else window.extend_up(before)
-                if missing is not None:
-                    await self.store.fetch(missing)
-            except UsageError as error:
-                self._fail(error)
-                self._set_query(Query())
-                continue
-            except RoomError:  # the store says which
-                await asyncio.sleep(1.0)
-                continue
-            if window is self.view.window and window.version != version:
-                self._fresh()
-            if (window.low, window.high) == (low, high) and missing is None:
-                # Only an unfinished line is left.
-                self._wake.clear()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), 0.25)
-            await asyncio.sleep(0)
+    def _changed(self) -> None:
+        """What stands in the status line has changed: it is drawn with the key that changed it."""
+        self.filler.wake()
+        if self.is_attached:
+            self.status.show(self)
 
-    def _fresh(self) -> None:
-        """Draw at once what one waits for; the rest waits for the next frame."""
-        view = self.view
-        if len(view.shown()) <= view.size.height * 2 and not (view.follow and view.window.query):
-            view.redraw()
+    def on_log_view_moved(self) -> None:
+        """The cursor is elsewhere."""
+        self._changed()
 
-    async def _pin(self) -> None:
-        """Look through what is near the end, and what comes, for what must stay in view."""
-        text, at = self.store.text, -1
-        while True:
-            if text.segments and at < 0:
-                at = await self.store.settle(
-                    partial(text.line_start, max(text.start, text.end - PIN_BACK_BYTES))
-                )
-            if at >= 0:
-                if text.end - at > PIN_LAG_BYTES:
-                    at = await self.store.settle(
-                        partial(text.line_start, text.end - PIN_BACK_BYTES)
-                    )
-                at = await self._pin_up_to_date(at)
-            await asyncio.sleep(0.25)
-
-    async def _pin_up_to_date(self, at: int) -> int:
-        text = self.store.text
-        until = await self.store.settle(partial(text.line_start, text.end))
-        while at < until:
-            chunk = await self.store.settle(partial(text.chunk, at, 16384, back=False))
-            if chunk is None:
-                break
-            begin, data = chunk
-            data = data[: until - begin]
-            self.pins.take(data, begin)
-            at = begin + max(1, len(data))
-            await asyncio.sleep(0)
-        return at
-
-    # ---- jobs: one at a time, Esc ends it
-
-    def _start(self, work: Awaitable[None]) -> None:
-        if self._job is not None:
-            self._job.cancel()
-        self._job = asyncio.create_task(self._run_job(work))
-
-    async def _run_job(self, work: Awaitable[None]) -> None:
-        try:
-            await work
-        except RoomError as error:
-            self._fail(error)
-
-    async def _find(self, query: Query, offset: int, what: str, *, back: bool = False) -> None:
-        """Go to the first line that a query wants, from a place on."""
-        text = self.store.text
-        begin, end = offset, text.start if back else text.end
-
-        def progress(at: int) -> None:
-            share = abs(at - begin) / max(1, abs(end - begin))
-            self.note = f"looking for {what}: {share * 100:.0f} %, Esc ends it"
-
-        def found(item: Item) -> bool:
-            if item.line is None:
-                return True
-            self.view.go(item.offset)
-            self._wake.set()
-            return False
-
-        missed = await self.store.scan(
-            query, offset, back=back, on_item=found, on_progress=progress
-        )
-        self.note = f"no {what} {'above' if back else 'below'}" if missed else ""
-
-    async def _count(self, pattern: Pattern) -> None:
-        """How many lines fit, in the part near the end."""
-        text = self.store.text
-        low = await self.store.settle(
-            partial(text.line_start, max(text.start, text.end - COUNT_BYTES))
-        )
-        count = 0
-        where = "" if low <= text.start else f" in the last {COUNT_BYTES >> 20} MiB"
-
-        def found(item: Item) -> bool:
-            nonlocal count
-            count += item.line is not None
-            return True
-
-        def progress(_: int) -> None:
-            self.matches = f"{count:,} match so far"
-
-        try:
-            await self.store.scan(
-                Query(pattern=pattern), low, back=False, on_item=found, on_progress=progress
-            )
-            self.matches = f"{count:,} line{' matches' if count == 1 else 's match'}{where}"
-        except RoomError as error:
-            self.matches = error.title
+    def _refused(self, error: UsageError) -> None:
+        """The filter can't be carried out: show all."""
+        self._fail(error)
+        self._set_query(Query())
 
     # ---- keys
 
@@ -368,23 +240,29 @@ class LogScreen(HubScreen):
                 case "filter":
                     self._filter_by(text)
                 case "time" if text:
-                    self._start(self._go_to_time(text))
+                    self.jobs.start(self.jobs.find_time(text, self._go))
                 case "save" if text:
-                    self._start(self._save(text))
+                    self.jobs.start(self.jobs.save(text, self.view.window.query))
         except UsageError as error:
             self._fail(error)
 
+    def _find(self, query: Query, offset: int, what: str, *, back: bool = False) -> None:
+        """Begin to look for a line."""
+        self.jobs.start(self.jobs.find(query, offset, what, self._go, back=back))
+
+    def _go(self, offset: int) -> None:
+        """Put the cursor on a line that was found."""
+        self.view.go(offset)
+
     def _search_for(self, text: str) -> None:
-        if self._counting is not None:
-            self._counting.cancel()
         self.view.pattern = Pattern(text) if text else None
-        self.matches = ""
+        self.jobs.count(self.view.pattern)
         if self.view.pattern is not None:
-            self._counting = asyncio.create_task(self._count(self.view.pattern))
             back = self.view.follow
             offset = self.store.text.end if back else self.view.cursor
-            self._start(self._find(self._pattern_query(), offset, text, back=back))
+            self._find(self._pattern_query(), offset, text, back=back)
         self.view.redraw()
+        self._changed()
 
     def _pattern_query(self) -> Query:
         query = self.view.window.query
@@ -396,15 +274,13 @@ class LogScreen(HubScreen):
         """Search on, down."""
         current = self.view.current
         if self.view.pattern is not None and current is not None:
-            self._start(self._find(self._pattern_query(), current.end, self.view.pattern.text))
+            self._find(self._pattern_query(), current.end, self.view.pattern.text)
 
     def action_search_previous(self) -> None:
         """Search on, up."""
         current = self.view.current
         if self.view.pattern is not None and current is not None:
-            self._start(
-                self._find(self._pattern_query(), current.offset, self.view.pattern.text, back=True)
-            )
+            self._find(self._pattern_query(), current.offset, self.view.pattern.text, back=True)
 
     def _filter_by(self, text: str) -> None:
         without = text.startswith("!")
@@ -417,8 +293,8 @@ class LogScreen(HubScreen):
         view.window.query = query
         view.window.seek(self.store.text.end if view.follow else view.cursor)
         view.chosen_from = None
-        self._wake.set()
         view.redraw()
+        self._changed()
 
     def action_level(self) -> None:
         """Warnings and worse, errors, all."""
@@ -434,22 +310,23 @@ class LogScreen(HubScreen):
         elif current is not None and current.line is not None and current.line.rank is not None:
             self._set_query(query.narrowed(rank=current.line.rank))
         else:
-            self.note = "this line names no rank"
+            self.jobs.note = "this line names no rank"
+            self._changed()
 
     def action_first_error(self) -> None:
         """From the beginning."""
-        self._start(self._find(ERRORS, self.store.text.start, "error"))
+        self._find(ERRORS, self.store.text.start, "error")
 
     def action_next_error(self) -> None:
         """From here."""
         current = self.view.current
         if current is not None:
-            self._start(self._find(ERRORS, current.end, "error"))
+            self._find(ERRORS, current.end, "error")
 
     def action_ready_line(self) -> None:
         """From the end, up."""
         query = Query(test=self.pins.says_ready)
-        self._start(self._find(query, self.store.text.end, "line that says ready", back=True))
+        self._find(query, self.store.text.end, "line that says ready", back=True)
 
     def action_phase(self) -> None:
         """The phase of this line, or all."""
@@ -457,47 +334,22 @@ class LogScreen(HubScreen):
         if query.between is not None:
             self._set_query(query.narrowed(between=None))
         elif current is not None:
-            self._start(self._show_phase(current))
+            self.jobs.start(self.jobs.find_phase(self._phases, current, self._show_stretch))
 
-    async def _show_phase(self, current: Item) -> None:
-        """From the line that began the phase of this one to the one that begins the next."""
-        found: list[int] = []
-
-        def note(item: Item) -> bool:
-            found.append(item.offset)
-            return item.line is None
-
-        self.note = "looking for the phase"
-        await self.store.scan(self._phases, current.end, back=True, on_item=note)
-        begin = found[-1] if found else self.store.text.start
-        found.clear()
-        await self.store.scan(self._phases, current.end, back=False, on_item=note)
-        self.note = ""
-        self._set_query(
-            self.view.window.query.narrowed(between=(begin, found[-1] if found else None))
-        )
+    def _show_stretch(self, begin: int, end: int | None) -> None:
+        self._set_query(self.view.window.query.narrowed(between=(begin, end)))
 
     def action_next_phase(self) -> None:
         """From here."""
         current = self.view.current
         if current is not None:
-            self._start(self._find(self._phases, current.end, "phase"))
+            self._find(self._phases, current.end, "phase")
 
     def action_previous_phase(self) -> None:
         """From here, up."""
         current = self.view.current
         if current is not None:
-            self._start(self._find(self._phases, current.offset, "phase", back=True))
-
-    async def _go_to_time(self, text: str) -> None:
-        self.note = f"looking for {text}"
-        offset = await self.store.find_time(TimeSearch(self.store.text, text))
-        self.note = ""
-        if offset >= self.store.text.end:
-            self.note = f"no line at or after {text}"
-        else:
-            self.view.go(offset)
-            self._wake.set()
+            self._find(self._phases, current.offset, "phase", back=True)
 
     def action_copy(self) -> None:
         """Hand the selection to the terminal's clipboard (OSC 52)."""
@@ -507,42 +359,16 @@ class LogScreen(HubScreen):
         self.view.chosen_from = None
         self.view.redraw()
         count = len(items)
-        self.note = f"copied {count} line{'' if count == 1 else 's'}"
-
-    async def _save(self, name: str) -> None:
-        """Write the lines that are shown, from the first to the newest."""
-        path = Path(os.path.expanduser(name))  # noqa: ASYNC240 - looks at the environment alone
-        text, written, count = self.store.text, 0, 0
-        try:
-            file = await asyncio.to_thread(path.open, "x", encoding="utf-8")
-        except OSError as error:
-            raise UsageError("The file can't be written", f"{path}: {error.strerror}") from None
-        with file:
-
-            def take(item: Item) -> bool:
-                nonlocal written, count
-                words = item.line.text if item.line is not None else f"--- {item.mark.strip()}"
-                written += file.write(words + "\n")
-                count += 1
-                return written < MAX_SAVE_BYTES
-
-            def progress(at: int) -> None:
-                share = at / max(1, text.end)
-                self.note = f"saving to {path}: {share * 100:.0f} %, Esc ends it"
-
-            await self.store.scan(
-                self.view.window.query, text.start, back=False, on_item=take, on_progress=progress
-            )
-        self.note = f"saved {count:,} lines to {path}"
+        self.jobs.note = f"copied {count} line{'' if count == 1 else 's'}"
+        self._changed()
 
     def back(self) -> bool:
         """Esc: the input, a search that runs, a selection, the filter; then leave."""
         view = self.view
         if self.box.has_class("-open"):
             self._close_box()
-        elif self._job is not None and not self._job.done():
-            self._job.cancel()
-            self.note = "given up"
+        elif self.jobs.give_up():
+            self.status.show(self)
         elif view.chosen_from is not None:
             view.chosen_from = None
             view.redraw()
@@ -553,12 +379,3 @@ class LogScreen(HubScreen):
         else:
             return False
         return True
-
-    def on_key(self) -> None:
-        """A key may have moved the view."""
-        self._wake.set()
-        self.call_next(self._after_key)
-
-    def _after_key(self) -> None:
-        self._wake.set()
-        self.status.show(self)

@@ -95,13 +95,14 @@ class LogStatus(RowsView):
             parts.append(("without " if query.without else "only ") + query.pattern.text)
         if parts:
             left.append((" only: " + ", ".join(parts), "accent"))
-        if screen.note:
-            left.append((f" {screen.note}", "text"))
+        if screen.jobs.note:
+            left.append((f" {screen.jobs.note}", "text"))
         right: list[Span] = []
-        if screen.matches:
-            right.append((screen.matches + "  ", "dim"))
+        if screen.jobs.matches:
+            right.append((screen.jobs.matches + "  ", "dim"))
         if screen.pins.errors:
-            right.append((f"{screen.pins.errors:,} errors near the end  ", "critical"))
+            errors = f"{screen.pins.errors:,} error{'' if screen.pins.errors == 1 else 's'}"
+            right.append((f"{errors} near the end  ", "critical"))
         size = text.end - text.start
         share = 100.0 if view.follow or not size else 100 * (view.cursor - text.start) / size
         lines = text.estimated_lines

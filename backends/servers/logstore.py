@@ -274,6 +274,28 @@ class LogStore:
             return until
         return offset
 
+    async def phase_around(self, begins: Query, offset: int) -> tuple[int, int | None]:
+        """Where the phase of a start begins that a place lies in, and where the next one does.
+
+        Args:
+            begins: Wants the lines that begin a phase.
+            offset: Where the line that is asked for ends.
+
+        Raises:
+            RoomError: It can't be read.
+        """
+        found: list[int] = []
+
+        def note(item: Item) -> bool:
+            if item.line is not None:
+                found.append(item.offset)
+            return item.line is None
+
+        await self.scan(begins, offset, back=True, on_item=note)
+        begin = found.pop() if found else self.text.start
+        await self.scan(begins, offset, back=False, on_item=note)
+        return begin, found.pop() if found else None
+
     async def find_time(self, search: TimeSearch) -> int:
         """The first line at or after a moment.
 

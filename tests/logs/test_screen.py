@@ -93,6 +93,31 @@ async def test_it_opens_at_the_end_follows_and_counts_what_is_new(
         await log.sees("step 0 done")
 
 
+async def test_the_status_line_is_drawn_with_the_key(
+    host: RealHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with the next frame, which may be a quarter of a second away, or never come."""
+    path = tmp_path / "server.log"
+    path.write_text(log_lines(500) + "the needle\n" + log_lines(20))
+    async with make_app(make_hub()).run_test(size=(100, 30)) as pilot:
+        log = await opened(pilot, host, path)
+        await log.sees("step 19 done")
+        await log.until(lambda: log.screen.view.needs() == (0, 0))
+        app = pilot.app
+        assert isinstance(app, RoomApp)
+        monkeypatch.setattr(app.pump, "draw", lambda **_: None)
+        assert "FOLLOW" in log.text
+        await pilot.press("k")
+        await pilot.pause()
+        assert "FOLLOW" not in log.text
+        await pilot.press("F")
+        await pilot.pause()
+        assert "FOLLOW" in log.text
+        await log.type("slash", "needle")
+        await log.until(lambda: "FOLLOW" not in log.text, "the search says that it left the end")
+        assert "100 %" not in log.text
+
+
 async def test_search_in_both_directions(host: RealHost, tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     path.write_text(log_lines(20000))

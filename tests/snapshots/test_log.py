@@ -1,4 +1,4 @@
-"""The log screen: followed, filtered, folded, wrapped; always with its pins."""
+"""The log screen: followed, filtered, searched, folded, wrapped; always with its pins."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ class WrittenLog(LogStore):
 VIEWS: dict[str, tuple[str, ...]] = {
     "follow": (),
     "filtered": ("L", "L"),
+    "search": ("slash", *"run_batch", "enter"),
     "folded": ("z", "e"),
     "wrapped": ("w", "e"),
 }
@@ -93,10 +94,7 @@ async def quiet(pilot: Pilot[int], screen: LogScreen) -> None:
     calm = 0
     for _ in range(100):
         await drawn(pilot)
-        busy = [
-            job for job in (screen._job, screen._counting) if job is not None and not job.done()
-        ]
-        rests = screen.pins.version and not busy and screen.view.needs() == (0, 0)
+        rests = screen.pins.version and not screen.jobs.running and screen.view.needs() == (0, 0)
         calm = calm + 1 if rests else 0
         if calm == 3:
             return

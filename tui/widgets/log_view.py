@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.binding import BindingType
+from textual.message import Message
 
 from backends.servers.logquery import Kind, Pattern, kind_of
 from backends.servers.logtext import Item, LogText
@@ -38,6 +39,9 @@ class LogView(RowsView, can_focus=True):
         chosen_from: Where a selection began; None where there is none.
         empty: What to say while there is no line.
     """
+
+    class Moved(Message):
+        """A key has changed what is looked at."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(
         "nav.down", "nav.up", "nav.top", "nav.bottom", "nav.page-down", "nav.page-up",
@@ -183,6 +187,10 @@ class LogView(RowsView, can_focus=True):
 
     # ---- moving
 
+    def _show_moved(self) -> None:
+        self.redraw()
+        self.post_message(self.Moved())
+
     def go(self, offset: int) -> None:
         """Put the cursor on a place, which need not be in the window yet."""
         self.unfollow()
@@ -191,7 +199,7 @@ class LogView(RowsView, can_focus=True):
             window.seek(offset)
         self.cursor = self._top = offset
         self._jumped = True
-        self.redraw()
+        self._show_moved()
 
     def unfollow(self) -> None:
         """Stay where one is."""
@@ -211,7 +219,7 @@ class LogView(RowsView, can_focus=True):
             return
         self._jumped = False
         self.cursor = shown[there][0].offset
-        self.redraw()
+        self._show_moved()
 
     def action_down(self) -> None:
         """Next line."""
@@ -232,12 +240,12 @@ class LogView(RowsView, can_focus=True):
     def action_right(self) -> None:
         """Further right."""
         self.left += SIDE_STEP
-        self.redraw()
+        self._show_moved()
 
     def action_left(self) -> None:
         """Back to the left."""
         self.left = max(0, self.left - SIDE_STEP)
-        self.redraw()
+        self._show_moved()
 
     def action_top(self) -> None:
         """To the first line of the log."""
@@ -253,13 +261,13 @@ class LogView(RowsView, can_focus=True):
         self.chosen_from = None
         if not self.window.at_end:
             self.window.seek(self.text.end)
-        self.redraw()
+        self._show_moved()
 
     def action_follow(self) -> None:
         """Follow, or stay."""
         if self.follow:
             self.unfollow()
-            self.redraw()
+            self._show_moved()
         else:
             self.start_following()
 
@@ -267,7 +275,7 @@ class LogView(RowsView, can_focus=True):
         """Wrap or cut."""
         self.wrap = not self.wrap
         self.left = 0
-        self.redraw()
+        self._show_moved()
 
     def action_fold(self) -> None:
         """Fold tracebacks; on one that is folded, open it."""
@@ -279,10 +287,10 @@ class LogView(RowsView, can_focus=True):
             self.fold = not self.fold
             self._opened.clear()
         self._shown_for = None
-        self.redraw()
+        self._show_moved()
 
     def action_mark(self) -> None:
         """Begin a selection, or end it."""
         self.unfollow()
         self.chosen_from = self.cursor if self.chosen_from is None else None
-        self.redraw()
+        self._show_moved()

@@ -20,6 +20,8 @@ class FactTable:
     def __init__(self, facts: Iterable[Fact]) -> None:
         self._by_key = {fact.key: fact for fact in facts}
         self._matched: dict[str, list[tuple[tuple[str, ...], Fact]]] = {}
+        self._folders: dict[str, dict[str, tuple[str, ...] | None]] = {}
+        self._orders: dict[tuple[tuple[str, ...], ...], list[int]] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -34,7 +36,7 @@ class FactTable:
         tails: dict[str, list[str]] = defaultdict(list)
         heads: dict[str, list[str]] = defaultdict(list)
         for key in self._by_key:
-            tails[key[key.rfind("/") + 1 :]].append(key)
+            tails[key.rpartition("/")[2]].append(key)
             if key[:1] != "/":
                 heads[key.partition("/")[0]].append(key)
         return tails, heads
@@ -46,16 +48,51 @@ class FactTable:
         """
         found = self._matched.get(pattern)
         if found is None:
-            fits = expression(pattern).fullmatch
-            facts = self._by_key
-            found = [
-                (match.groups(), facts[match.string])
-                for match in map(fits, self.candidates(pattern))
-                if match is not None
-            ]
-            found.sort(key=_by_names)
+            head, _, tail = pattern.rpartition("/")
+            if "*" in head and "*" not in tail:
+                found = self._in_folders(head, tail)
+            else:
+                fits = expression(pattern).fullmatch
+                facts = self._by_key
+                found = [
+                    (match.groups(), facts[match.string])
+                    for match in map(fits, self.candidates(pattern))
+                    if match is not None
+                ]
+            self._sort(found)
             self._matched[pattern] = found
         return found
+
+    def _in_folders(self, head: str, tail: str) -> list[tuple[tuple[str, ...], Fact]]:
+        """Facts named `tail` below folders that match `head`: each folder is matched once."""
+        folders = self._folders.setdefault(head, {})
+        fits = expression(head).fullmatch
+        facts = self._by_key
+        found = []
+        cut = -1 - len(tail)
+        for key in self.candidates(f"{head}/{tail}"):
+            folder = key[:cut]
+            if folder in folders:
+                names = folders[folder]
+            else:
+                match = fits(folder)
+                names = folders[folder] = match.groups() if match and "/" in key else None
+            if names is not None:
+                found.append((names, facts[key]))
+        return found
+
+    def _sort(self, found: list[tuple[tuple[str, ...], Fact]]) -> None:
+        """In natural order; most families have the names of one that was sorted before."""
+        names = tuple([item[0] for item in found])
+        order = self._orders.get(names)
+        if order is None:
+            keys = [natural(parts) for parts in names]
+            order = sorted(range(len(names)), key=keys.__getitem__)
+            if order == list(range(len(names))):
+                order = []
+            self._orders[names] = order
+        if order:
+            found[:] = [found[place] for place in order]
 
     def candidates(self, pattern: str) -> Iterable[str]:
         """Keys that may match, by their last or first part."""
@@ -91,10 +128,6 @@ def expression(pattern: str) -> re.Pattern[str]:
 def natural(parts: tuple[str, ...]) -> tuple[tuple[int, int, str], ...]:
     """Sort key by which cpu10 comes after cpu9."""
     return tuple((0, int(p), "") if p.isdecimal() and len(p) < 19 else (1, 0, p) for p in parts)
-
-
-def _by_names(item: tuple[tuple[str, ...], Fact]) -> tuple[tuple[int, int, str], ...]:
-    return natural(item[0])
 
 
 class Reading:
@@ -142,9 +175,14 @@ class Reading:
 
 
 def _text(fact: Fact | None) -> str | None:
-    if fact is None or fact.value is None or isinstance(fact.value, list | bool):
+    if fact is None:
         return None
-    text = str(fact.value).strip()
+    value = fact.value
+    if type(value) is not str:
+        if value is None or isinstance(value, list | bool):
+            return None
+        value = str(value)
+    text = value.strip()
     return text if text and (text.isprintable() or "\n" in text or "\t" in text) else None
 
 
@@ -216,17 +254,25 @@ class View:
     def text(self, key: str) -> str | None:
         """The value as stripped text."""
         fact = self.table.get(key)
+        if fact is None:
+            return None
+        self._touched = True
         text = _text(fact)
-        self._note(fact, text is not None)
+        if text is not None:
+            self._used[key] = None
         return text
 
     def integer(self, key: str, low: int = 0, high: int = 1 << 63) -> int | None:
         """The value as a whole number within what the field can hold; else None."""
         fact = self.table.get(key)
-        value = numbers.integer(fact.value) if fact else None
-        usable = value is not None and low <= value <= high
-        self._note(fact, usable)
-        return value if usable else None
+        if fact is None:
+            return None
+        self._touched = True
+        value = numbers.integer(fact.value)
+        if value is None or not low <= value <= high:
+            return None
+        self._used[key] = None
+        return value
 
     def number(self, key: str, low: float = 0.0, high: float = 1e15) -> float | None:
         """The value as a number within what the field can hold; else None."""
@@ -285,15 +331,22 @@ class View:
         """
         result: dict[tuple[str, ...], int | None] = {}
         used = self._used
+        seen: dict[str, int | None] = {}  # 256 CPUs have a handful of values between them
         for names, fact in self.table.match(pattern):
-            if fact.error == "ENOENT":
-                continue
-            value = numbers.integer(fact.value)
-            if value is not None and low <= value <= high:
-                used[fact.key] = None
-                result[names] = value
+            raw = fact.value
+            if type(raw) is str and raw in seen:
+                value = seen[raw]
             else:
-                result[names] = None
+                value = numbers.integer(raw)
+                if value is not None and not low <= value <= high:
+                    value = None
+                if type(raw) is str:
+                    seen[raw] = value
+            if value is not None:
+                used[fact.key] = None
+            elif fact.error == "ENOENT":
+                continue
+            result[names] = value
         self._touched = self._touched or bool(result)
         return result
 

@@ -306,11 +306,11 @@ def cstates(scene: Scene) -> Judgements:
             unreadable = True
         elif not disabled:
             worst = max(worst, latency)
-            base = f"{CPU}/cpu{cpu}/cpuidle/state{state}"
             if latency > quiet:
+                base = f"{CPU}/cpu{cpu}/cpuidle/state{state}"
                 slow[view.text(f"{base}/name") or f"state{state}"] = latency
-            if latency >= limit:
-                paths.append(f"{base}/disable")
+                if latency >= limit:
+                    paths.append(f"{base}/disable")
     listed = ", ".join(f"{name} {latency} us" for name, latency in slow.items())
     wakeup = view.peek_number("bench/wakeup_p50_us")
     if worst >= limit and scene.context.cpu_vendor == "intel":

@@ -13,7 +13,7 @@ from backends.tuning.gather import Reading
 from backends.tuning.machines import Machines
 from backends.tuning.measurements import experiment, history
 from backends.tuning.measurements.desk import Wishes
-from backends.tuning.measurements.parts import chosen, suited
+from backends.tuning.measurements.parts import chosen, not_measured, suited
 from backends.tuning.measurements.verdict import Word
 from backends.tuning.report import to_text
 from tests.measure.conftest import FakeGpus, Reach
@@ -49,7 +49,8 @@ async def test_what_helps_is_shown_and_taken_back(
     assert tree.read(BALANCING) == b"1\n"
     assert {line.word for line in done.lines} == {Word.BETTER}
     line = done.lines[0]
-    assert len(line.before) == len(line.after) == 3
+    assert len(line.before) == len(line.after) == len(line.again) == 3
+    assert line.drift_pct == pytest.approx(0, abs=1)
     assert line.change_pct == pytest.approx(29, abs=1)
     (kept,) = await history.stored(lambda all_: all_.experiments("gpu01"))
     assert experiment.decode(kept.body) == done
@@ -64,7 +65,8 @@ async def test_what_changes_nothing_is_said_and_kept_if_wanted(
         done = await experiment.carry_out(desk, trial, keep=True, wishes=Wishes(python=gpus.python))
         assert done.summary == "no measurable change"
         assert done.kept
-        assert done.restored == ()
+        assert done.restored == ("applied",), "taken back for the last runs, then applied again"
+        assert done.applied == {"numa.balancing": "applied"}
         assert tree.read(BALANCING) == b"0\n"
         again = experiment.prepare(desk, await desk.judge(60), "numa.balancing", COPIES)
         with pytest.raises(UsageError):
@@ -153,6 +155,50 @@ async def test_what_takes_a_reboot_is_no_experiment(at_host: Reach, tree: Tree) 
         with pytest.raises(UsageError) as refused:
             await experiment.prepare(desk, judged, late.check)
     assert "at once" in refused.value.title
+
+
+async def test_what_drifts_by_itself_is_not_the_fixs_doing(
+    at_host: Reach, gpus: FakeGpus, tree: Tree
+) -> None:
+    speed = {"before": 53.0, "after": 45.0, "again": 37.0}
+
+    def told(words: str) -> None:
+        for word, gb_s in speed.items():
+            if words.startswith(word):
+                gpus.set(copy_by=str(tree.at(BALANCING)), copy_gb_s={"0": gb_s, "1": gb_s})
+
+    async with at_host() as session:
+        desk = Desk(Machines(session), reading=Reading(root=str(tree.folder)))
+        trial = await trial_of(desk, "numa.balancing")
+        done = await experiment.carry_out(desk, trial, wishes=Wishes(python=gpus.python), told=told)
+    assert done.sound
+    assert {line.word for line in done.lines} == {Word.DRIFT}
+    assert done.summary.startswith("drift: ")
+
+
+async def test_what_cannot_be_measured_again_is_said(
+    at_host: Reach, gpus: FakeGpus, tree: Tree
+) -> None:
+    def told(words: str) -> None:
+        if words.startswith("again"):
+            gpus.set(fail=["cuInit"])
+
+    async with at_host() as session:
+        desk = Desk(Machines(session), reading=Reading(root=str(tree.folder)))
+        trial = await trial_of(desk, "numa.balancing")
+        done = await experiment.carry_out(
+            desk, trial, keep=True, wishes=Wishes(python=gpus.python), told=told
+        )
+    assert "again without it" in done.note
+    assert not done.sound
+    assert not done.kept
+    assert tree.read(BALANCING) == b"1\n"
+
+
+def test_what_no_measurement_shows_has_its_reason() -> None:
+    assert "server's own load" in not_measured("cpu.quota")
+    assert "network" in not_measured("net.somaxconn")
+    assert not not_measured("numa.balancing")
 
 
 def test_each_kind_of_check_has_what_shows_it() -> None:

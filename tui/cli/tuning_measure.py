@@ -134,7 +134,7 @@ async def _one(number: int) -> StoredMeasurement:
 
 
 async def experiment(config: Config, arguments: argparse.Namespace, options: Options) -> int:
-    """Try a fix: measure, apply, measure, take back unless it is to be kept."""
+    """Try a fix: without, with, without again; applied once more where it is to be kept."""
     if not arguments.what:
         raise UsageError("experiment needs a check", hint="`gpuroom tuning HOST` lists them")
     parts = chosen(arguments.only) if arguments.only else ()
@@ -175,11 +175,13 @@ def experiment_row(done: Tried) -> dict[str, object]:
                 "unit": line.unit,
                 "before": list(line.before),
                 "after": list(line.after),
+                "again": list(line.again),
                 "median_before": a,
                 "median_after": b,
                 "spread_before_pct": verdict.spread_pct(line.before),
                 "spread_after_pct": verdict.spread_pct(line.after),
                 "change_pct": line.change_pct,
+                "drift_pct": line.drift_pct,
                 "p": line.p,
                 "word": line.word.value,
             }

@@ -1,8 +1,9 @@
-"""Tries a fix that no evidence bears out: measure, apply, measure, take back, say what came of it.
+"""Tries a fix that no evidence bears out: without, with, without again, and what came of it.
 
-A belief is no rule: whether it helps is for this host to say. Whatever happens after the fix was
-applied, cancellation included, it is taken back unless it was to be kept and both halves were
-measured.
+A belief is no rule: whether it helps is for this host to say. It is taken back before the last
+runs, so that what changes by itself meanwhile (heat, clocks, neighbours) is not taken for its
+doing. Whatever happens after the fix was applied, cancellation included, it is taken back; one
+that was to be kept is applied once more when all three times were measured.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from backends.tuning.measurements.desk import Wishes, ask, vantage_of
 from backends.tuning.measurements.figures import Row, rows
 from backends.tuning.measurements.history import stored
 from backends.tuning.measurements.joining import joined
-from backends.tuning.measurements.parts import Part, suited
+from backends.tuning.measurements.parts import Part, not_measured, suited
 from backends.tuning.prepare import choose
 from backends.tuning.runs import boot_of
 from backends.tuning.snapshot import Outcome
@@ -45,7 +46,12 @@ class Trial:
     def lines(self) -> list[str]:
         """Exactly what would be done, for the confirmation."""
         names = ", ".join(part.what for part in self.parts)
-        return [f"measure: {names}", *self.planned.lines(), "measure again"]
+        return [
+            f"measure: {names}",
+            *self.planned.lines(),
+            "measure",
+            "take it back, measure again",
+        ]
 
 
 class Tried(msgspec.Struct, frozen=True):
@@ -53,7 +59,7 @@ class Tried(msgspec.Struct, frozen=True):
 
     Attributes:
         applied: Outcome of the fix, by finding.
-        kept: Whether it was left in place.
+        kept: Whether it was left in place: applied once more, after the last runs.
         restored: Outcome of taking it back, by finding; empty where it was kept.
         note: What went wrong, if anything.
     """
@@ -77,7 +83,7 @@ class Tried(msgspec.Struct, frozen=True):
     @property
     def sound(self) -> bool:
         """Whether it was applied, measured on both sides, and is as it was meant to be now."""
-        back = self.kept or all(word in DONE for word in self.restored)
+        back = all(word in DONE for word in self.restored)
         return back and bool(self.lines) and not self.note
 
 
@@ -97,9 +103,12 @@ async def prepare(desk: Desk, judged: Judged, check: str, parts: Sequence[Part] 
     """What trying the fix of a check would be. Changes nothing.
 
     Raises:
-        UsageError: There is no such check here, or its fix does not act at once.
+        UsageError: There is no such check here, its fix does not act at once, or nothing that
+            we measure shows what it does.
     """
     chosen = choose(judged.findings, [check])
+    if not parts and (why := not_measured(chosen[0].rule)):
+        raise UsageError(f"no measurement of ours shows what {check} does", why)
     late = [f for f in chosen if f.fix is not None and not f.fix.runtime]
     if late:
         raise UsageError(
@@ -146,24 +155,40 @@ async def carry_out(
     applied: dict[str, str] = {}
     restored: list[str] = []
     note = ""
-    finished = False
+    taken_back = finished = kept = False
     try:
-        results, _ = await desk.apply(trial.planned)
-        applied = {result.check: result.outcome.value for result in results}
-        wrong = [result for result in results if result.outcome not in DONE]
-        if wrong:
-            note = f"not applied: {wrong[0].check}: {wrong[0].detail}"
-        else:
+        applied, note = await _apply(desk, trial.planned)
+        if not note:
             told(f"after: {runs} runs")
             after = await _runs(desk, trial, runs, wishes, told)
+            told("taking it back")
+            taken_back = True
+            restored = await _to_its_end(_take_back(desk, identity))
             lines = verdict.compare(before, after)
-            finished = True
+            if all(word in DONE for word in restored):
+                told(f"again without it: {runs} runs")
+                again = await _runs(desk, trial, runs, wishes, told)
+                lines = verdict.compare(before, after, again)
+                finished = True
+            else:
+                note = "not taken back, so not measured again without it"
     except RoomError as error:
-        note = f"not measured afterwards: {error}"
+        when = "again without it" if taken_back else "afterwards"
+        note = f"not measured {when}: {error}"
     finally:
-        if not (keep and finished):
+        if not taken_back:
             told("taking it back")
             restored = await _to_its_end(_take_back(desk, identity))
+    if keep and finished:
+        told("applying it once more, to stay")
+        try:
+            lasting = await desk.plan(trial.judged, [trial.check], form=Form.RUNTIME)
+            await desk.keep_snapshot(lasting)
+            identity = lasting.snapshot.snapshot_id
+            applied, note = await _apply(desk, lasting)
+        except RoomError as error:
+            note = f"not applied once more: {error}"
+        kept = not note
     result = Tried(
         check=trial.check,
         fix="; ".join(dict.fromkeys(task.fix.summary for task in trial.planned.tasks)),
@@ -172,7 +197,7 @@ async def carry_out(
         runs=runs,
         lines=tuple(lines),
         applied=applied,
-        kept=keep and finished,
+        kept=kept,
         restored=tuple(restored),
         note=note,
     )
@@ -181,6 +206,14 @@ async def carry_out(
     host, boot = desk.machines.host.name, boot_of(trial.judged.gathered)
     await stored(lambda history: history.add_experiment(host, boot, operator, body))
     return result
+
+
+async def _apply(desk: Desk, planned: Plan) -> tuple[dict[str, str], str]:
+    """Outcome by finding, and what went wrong."""
+    results, _ = await desk.apply(planned)
+    wrong = [result for result in results if result.outcome not in DONE]
+    applied = {result.check: result.outcome.value for result in results}
+    return applied, f"not applied: {wrong[0].check}: {wrong[0].detail}" if wrong else ""
 
 
 async def _runs(

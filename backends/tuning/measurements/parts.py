@@ -104,6 +104,20 @@ TRIED_WITH: Final = {
 """Which measurement shows what a fix does: by check, or by the beginning of its name."""
 
 
+NOT_MEASURED: Final = {
+    "cpu.quota": "throttling shows under the server's own load: run a benchmark before and after "
+    "(`gpuroom bench`); between two readings meanwhile nr_throttled in cpu.stat must not rise",
+    "net.": "what it does shows between hosts or clients, and nothing here is measured over the "
+    "network: run a benchmark from the clients' side before and after",
+}
+"""Checks that no part shows anything of, and what does."""
+
+
+def not_measured(check: str) -> str:
+    """Why no part can show what a fix of this check does; empty where one can."""
+    return next((why for name, why in NOT_MEASURED.items() if check.startswith(name)), "")
+
+
 def suited(check: str) -> tuple[Part, ...]:
     """The parts that an experiment with this check is measured by; the closest name counts."""
     near = [name for name in TRIED_WITH if check == name or check.startswith(name)]

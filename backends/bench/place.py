@@ -15,13 +15,14 @@ from enum import StrEnum
 from ipaddress import ip_address
 from typing import Final, Protocol, runtime_checkable
 
+from backends.bench.agent_channel import AgentChannel
 from backends.bench.endpoint import Endpoint, Fetch, direct
 from backends.bench.gpuwindow import GpuSampler
 from backends.bench.onhost import ASKED_BY, HostGenerator, through
 from backends.bench.preflight import Room, local_room
 from backends.bench.process import Generator, LocalGenerator
 from backends.bench.results import Environment, Finding, Severity
-from backends.errors import RoomError, UsageError
+from backends.errors import NoSession, RoomError, UsageError
 from backends.link.base import Channel, Forward
 from backends.model import HostSnapshot
 from backends.servers.host import Host
@@ -97,7 +98,7 @@ def beside(session: HostSession, endpoint: Endpoint, version: str, python: str) 
     """
 
     async def opener(argv: Sequence[str]) -> Channel:
-        return await session.open(argv, asked_by=ASKED_BY, what="start the load generator")
+        return await open_beside(session, argv, "start the load generator")
 
     snapshot = session.snapshot
     readings = snapshot.readings
@@ -116,6 +117,22 @@ def beside(session: HostSession, endpoint: Endpoint, version: str, python: str) 
         gpus_of(session),
         session,
     )
+
+
+async def open_beside(session: HostSession, argv: Sequence[str], what: str) -> Channel:
+    """Start a program on the host: in a session of its own, else in the agent's.
+
+    Raises:
+        NoSession: There is no further session, and no agent that could start it.
+        LinkError: There is no link.
+    """
+    try:
+        return await session.open(argv, asked_by=ASKED_BY, what=what)
+    except NoSession as error:
+        try:
+            return await AgentChannel.start(session, argv, asked_by=ASKED_BY, what=what)
+        except RoomError:
+            raise error from None
 
 
 def from_here(session: HostSession, endpoint: Endpoint, version: str) -> Place:

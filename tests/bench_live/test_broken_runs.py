@@ -10,15 +10,18 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from backends.bench.agent_channel import AgentChannel
 from backends.bench.place import Place, beside
 from backends.bench.results import RunResult, RunStatus
 from backends.bench.run_events import Event, RequestEnded
 from backends.bench.runner import Run, prepare_run
 from backends.bench.samples import read_records
-from backends.errors import NoSession
+from backends.errors import AgentError, NoSession
+from backends.model import LinkState
 from tests.bench.conftest import Scheduled, closed
 from tests.bench_live.conftest import DEADLINE_S
 from tests.bench_live.test_origins import room, until
@@ -170,7 +173,7 @@ async def test_ended_early_nothing_is_left(
         await gone(pids, scheduled)
 
 
-async def test_a_host_of_one_session_says_what_to_change(
+async def test_on_a_host_of_one_session_the_agent_starts_the_generator(
     ssh_lab: SshLab, scheduled: Scheduled
 ) -> None:
     ssh_lab.server(options=["MaxSessions 1"])
@@ -178,7 +181,44 @@ async def test_a_host_of_one_session_says_what_to_change(
         session = hub.session("gpu01")
         await until(lambda: session.snapshot.sampled_s is not None)
         there = beside(session, scheduled.endpoint(), "t", sys.executable)
+        prepared = await prepare_run(closed(4, 40), there.endpoint, there.fetch, room=there.room)
+        async with asyncio.timeout(DEADLINE_S):
+            result = await Run(prepared, there.generator, there.fetch).execute()
+        assert (result.status, result.error) == (RunStatus.COMPLETE, None)
+        assert result.client.where == "host"
+        assert result.steps[0].succeeded == 40
+        # Once more, and stopped: neither generator nor request stays.
+        plan = closed(4, 1_000_000)
+        prepared = await prepare_run(plan, there.endpoint, there.fetch, room=there.room)
+        ended: list[object] = []
+        run = Run(
+            prepared, beside(session, there.endpoint, "t", sys.executable).generator, there.fetch,
+            listener=lambda event: ended.append(event) if isinstance(event, RequestEnded) else None,
+        )  # fmt: skip
+        task = asyncio.create_task(run.execute())
+        await until(lambda: len(ended) >= ENOUGH)
+        run.stop()
+        async with asyncio.timeout(DEADLINE_S):
+            result = await task
+        assert result.status is RunStatus.STOPPED
+        assert result.steps[0].succeeded >= ENOUGH
+        await until(lambda: scheduled.open() == 0)
+        assert session.snapshot.link.state is LinkState.LIVE
+
+
+async def test_a_host_of_one_session_without_an_agent_says_what_to_change(
+    ssh_lab: SshLab, scheduled: Scheduled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_agent(*arguments: object, **named: object) -> NoReturn:
+        raise AgentError("no agent", "")
+
+    ssh_lab.server(options=["MaxSessions 1"])
+    async with room(ssh_lab) as hub:
+        session = hub.session("gpu01")
+        await until(lambda: session.snapshot.sampled_s is not None)
+        there = beside(session, scheduled.endpoint(), "t", sys.executable)
         prepared = await prepare_run(closed(1, 1), there.endpoint, there.fetch, room=there.room)
+        monkeypatch.setattr(AgentChannel, "start", no_agent)
         with pytest.raises(NoSession, match="opens no session") as caught:
             async with asyncio.timeout(DEADLINE_S):
                 await Run(prepared, there.generator, there.fetch).execute()

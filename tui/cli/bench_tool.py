@@ -7,8 +7,8 @@ from pathlib import Path
 
 from backends.bench.harness.commands import HARNESSES
 from backends.bench.harness.run import HarnessRun, prepare_harness, program
-from backends.bench.onhost import ASKED_BY, HostGenerator
-from backends.bench.place import HostSession, Place
+from backends.bench.onhost import HostGenerator
+from backends.bench.place import HostSession, Place, open_beside
 from backends.bench.plan import Plan
 from backends.bench.prepared import Prepared
 from backends.bench.process import Generator, LocalGenerator
@@ -113,6 +113,6 @@ def _runner(there: Place, found: Where) -> Generator:
 def _on_host(session: HostSession, python: str) -> HostGenerator:
     async def opener(argv: object) -> Channel:
         assert isinstance(argv, list)
-        return await session.open(argv, asked_by=ASKED_BY, what="start another tool's benchmark")
+        return await open_beside(session, argv, "start another tool's benchmark")
 
     return HostGenerator(opener, python, program)

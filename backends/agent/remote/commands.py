@@ -1,4 +1,4 @@
-"""Commands of this host, from argument vectors: run one, or follow what one prints.
+"""Commands of this host, from argument vectors: run one, follow what one prints, or talk to one.
 
 Every child has a process group of its own, which ends with the request, with its deadline, and
 with the agent. Nothing passes through a shell.
@@ -6,19 +6,25 @@ with the agent. Nothing passes through a shell.
 
 from __future__ import annotations
 
+import base64
 import os
 import select
 import signal
 import subprocess
 import threading
 import time
+import zlib
 from typing import Any, Dict, List, Optional, Set
 
 from . import files, rpc
 
 MAX_OUTPUT = 4 * 1024 * 1024
 
+MAX_TAIL = 8192
+
 Params = Dict[str, Any]
+Talks = Dict[str, "subprocess.Popen[bytes]"]
+"""Commands that are talked to, by the name that whoever talks has given."""
 
 
 class Children:
@@ -76,6 +82,11 @@ def register(agent: Any) -> None:
     agent.methods.add_stream(
         "commands.follow", lambda params, stream: follow(params, stream, children)
     )
+    talks = {}  # type: Talks
+    agent.methods.add_stream(
+        "commands.talk", lambda params, stream: talk(params, stream, children, talks)
+    )
+    agent.methods.add("commands.say", lambda params: say(params, talks), threaded=True)
 
 
 def run(params: Params, children: Children) -> Dict[str, Any]:
@@ -146,6 +157,88 @@ def follow(params: Params, stream: rpc.Stream, children: Children) -> None:
         if code is None:
             children.end(child)
         child.stdout.close()
+
+
+def talk(params: Params, stream: rpc.Stream, children: Children, talks: Talks) -> None:
+    """Start a command that is spoken to with `say`, and send what it answers until it ends.
+
+    For a host whose sshd allows no session beside this agent's.
+
+    Args:
+        params: As for `run`, and `name`: what `say` calls it.
+        stream: Gets `{"pid": ...}`, then `{"z": packed bytes}` of its standard output and, at
+            the end, `{"code": ..., "err": the last of its standard error}`.
+        children: Who ends it when the agent leaves.
+        talks: Where it is found by its name.
+    """
+    argv, name = _argv(params), str(params["name"])
+    try:
+        child = children.start(argv, params, subprocess.PIPE)
+    except OSError as error:
+        raise rpc.RpcError("%s: %s" % (error.filename or argv[0], error.strerror)) from None
+    assert child.stdin is not None
+    assert child.stdout is not None
+    assert child.stderr is not None
+    words = [b""]
+    listener = threading.Thread(target=_tail, args=(child.stderr, words), daemon=True)
+    listener.start()
+    talks[name] = child
+    code: Optional[int] = None
+    try:
+        stream.send({"pid": child.pid})
+        while not stream.closed:
+            if not select.select([child.stdout], [], [], 0.2)[0]:
+                continue
+            data = os.read(child.stdout.fileno(), files.PIECE)
+            if not data:
+                code = children.finish(child)
+                listener.join(1.0)
+                stream.send({"code": code, "err": words[0].decode("utf-8", "replace")})
+                break
+            stream.send({"z": files.pack(data)})
+    finally:
+        talks.pop(name, None)
+        if code is None:
+            children.end(child)
+        listener.join(1.0)
+        for pipe in (child.stdin, child.stdout, child.stderr):
+            try:
+                pipe.close()
+            except OSError:
+                pass  # What nobody has read of its input.
+
+
+def say(params: Params, talks: Talks) -> bool:
+    """Write to the standard input of a command that `talk` has started.
+
+    Args:
+        params: `name`, and at will `z` (packed bytes) and `end` (whether that was all).
+        talks: Where it is found.
+
+    Returns:
+        Whether it was there to take it.
+    """
+    child = talks.get(str(params["name"]))
+    if child is None or child.stdin is None:
+        return False
+    try:
+        if params.get("z"):
+            child.stdin.write(zlib.decompress(base64.b64decode(params["z"])))
+            child.stdin.flush()
+        if params.get("end"):
+            child.stdin.close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _tail(pipe: Any, words: List[bytes]) -> None:
+    """Keep the end of what comes; a full pipe would stop the command."""
+    try:
+        for data in iter(lambda: os.read(pipe.fileno(), 4096), b""):
+            words[0] = (words[0] + data)[-MAX_TAIL:]
+    except (OSError, ValueError):
+        pass
 
 
 def _argv(params: Params) -> List[str]:

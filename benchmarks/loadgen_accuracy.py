@@ -40,6 +40,7 @@ from benchmarks.loadgen_wire import (
     TOKENS,
     Measured,
     Sent,
+    prefer,
     reference,
     sent,
     wire,
@@ -154,14 +155,24 @@ def own(binary: Path, streams: int, sample: object, nice: int) -> Measured:
     return _measured(result, records, truth, streams)
 
 
+class Preferred(LocalGenerator):
+    """The generator, with a priority."""
+
+    def __init__(self, nice: int) -> None:
+        super().__init__()
+        self._nice = nice
+
+    async def start(self, job: bytes) -> None:
+        await super().start(job)
+        if self._nice and self.pid is not None:
+            prefer(self.pid, self._nice)
+
+
 async def _run(plan: planfile.Plan, port: int, folder: Path, nice: int) -> RunResult:
     endpoint = parse_url(f"http://127.0.0.1:{port}")
     fetch = direct(endpoint)
     prepared = await prepare_run(plan, endpoint, fetch)
-    generator = LocalGenerator()
-    run = Run(prepared, generator, fetch, folder=folder)
-    if nice:
-        os.setpriority(os.PRIO_PROCESS, 0, nice)
+    run = Run(prepared, Preferred(nice), fetch, folder=folder)
     return await run.execute()
 
 

@@ -18,6 +18,7 @@ from benchmarks.loadgen_wire import (
     REQUESTS_PER_STREAM,
     TOKENS,
     Measured,
+    prefer,
     reference,
     sent,
     wire,
@@ -59,10 +60,11 @@ def watched(command: list[str], nice: int, timeout_s: float, cwd: Path) -> tuple
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=cwd,
+            start_new_session=True,
             env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},
         )
         if nice:
-            os.setpriority(os.PRIO_PROCESS, process.pid, nice)
+            prefer(process.pid, nice)
         root = psutil.Process(process.pid)
         deadline = time.monotonic() + timeout_s
         cpu: dict[int, float] = {}

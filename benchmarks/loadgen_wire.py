@@ -46,6 +46,13 @@ class Measured:
     valid: bool = True
 
 
+def prefer(pid: int, nice: int) -> None:
+    """Give a process, and where the kernel groups by session its whole session, a priority."""
+    os.setpriority(os.PRIO_PROCESS, pid, nice)
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
+
+
 @contextlib.contextmanager
 def reference(binary: Path, nice: int) -> Iterator[int]:
     """The server on its core; gives its port."""
@@ -58,8 +65,7 @@ def reference(binary: Path, nice: int) -> Iterator[int]:
     assert process.stdin is not None
     os.sched_setaffinity(process.pid, {SERVER_CORE})
     if nice:
-        # A server that other work displaces keeps no schedule; nice alone counts only within a
-        # session where the kernel groups by session.
+        # A server that other work displaces keeps no schedule.
         with contextlib.suppress(PermissionError):
             os.sched_setscheduler(process.pid, os.SCHED_FIFO, os.sched_param(1))
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import heapq
 from collections.abc import Callable
 
 from .connection import Connection
@@ -39,6 +40,7 @@ class Sockets:
         self.idle: dict[int, Connection] = {}
         self._drained: list[set[Connection]] = [set() for _ in range(_GROUPS)]
         self._group = 0
+        self._returns: list[tuple[int, int, Connection]] = []
         self.any_drained = False
         self.next_drain_ns = 0
 
@@ -82,10 +84,19 @@ class Sockets:
         self._put(connection)
         self.watch(connection)
 
+    def watch_from(self, connection: Connection, when_ns: int) -> None:
+        """Read a drained one event by event again from then on."""
+        heapq.heappush(self._returns, (when_ns, connection.fd, connection))
+
     def to_drain(self, now_ns: int) -> list[Connection]:
         """The connections whose turn has come."""
         if now_ns < self.next_drain_ns:
             return []
+        returns = self._returns
+        while returns and returns[0][0] < now_ns + DRAIN_NS // _GROUPS:  # Not one turn too late.
+            connection = heapq.heappop(returns)[2]
+            if connection.drained:
+                self.set_drained(connection, False)
         self.next_drain_ns = now_ns + DRAIN_NS // _GROUPS
         self._group = (self._group + 1) % _GROUPS
         return list(self._drained[self._group])

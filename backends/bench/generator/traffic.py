@@ -22,6 +22,8 @@ MAX_PENDING_BYTES = 64 << 20
 MAX_FINISHED = 2000
 BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 OPENING_AT_ONCE = 128
+WATCH_NS = 60_000_000
+"""How long before its end a drained stream is read event by event again, or two tokens before."""
 BATCH = 8
 """So much is left to pile up: work in a row finds its code and data in the processor's cache, where
 the same work between two sleeps costs several times as much."""
@@ -149,12 +151,16 @@ class Traffic:
             self._foresee(connection, exchange)
 
     def _foresee(self, connection: Connection, exchange: Exchange) -> None:
-        """Read a drained stream event by event again shortly before its end."""
+        """Have a drained stream read event by event again shortly before its end."""
         arrivals = exchange.answer.arrivals
         elapsed = arrivals[-1] - arrivals[0]
-        left = exchange.request.asked_output - exchange.tokens
-        if elapsed > 0 and left * elapsed / exchange.tokens < DRAIN_NS * 1.5:
-            self.sockets.set_drained(connection, False)
+        if elapsed <= 0:
+            return
+        token_ns = elapsed // exchange.tokens
+        left_ns = token_ns * (exchange.request.asked_output - exchange.tokens)
+        margin_ns = max(WATCH_NS, 2 * token_ns)
+        if left_ns < DRAIN_NS + margin_ns:
+            self.sockets.watch_from(connection, arrivals[-1] + left_ns - margin_ns)
 
     def drain(self) -> None:
         """Read the drained connections whose turn has come."""

@@ -19,6 +19,12 @@ from backends.servers.secretwords import masked
 
 MAX_VALUES: Final = 2000
 _MAX_VALUE_CHARS: Final = 2000
+MAX_READ_CHARS: Final = 32_768
+"""Of a line that tells a configuration; those of SGLang have 14,000."""
+_SIGNS: Final = re.compile(r"""[\\'"(\[{<)\]}>,]""")
+_FIELD: Final = re.compile(
+    r"""\s*(?:'([^']{1,200})'|"([^"]{1,200})"|([A-Za-z_]\w{0,200}))\s*[=:]\s*(.*)$""", re.S
+)
 
 
 def parse_fields(text: str) -> dict[str, str]:
@@ -28,10 +34,8 @@ def parse_fields(text: str) -> dict[str, str]:
     came before the break.
     """
     fields: dict[str, str] = {}
-    for part in _split(text):
-        found = re.match(
-            r"""\s*(?:'([^']+)'|"([^"]+)"|([A-Za-z_]\w*))\s*[=:]\s*(.*)$""", part, re.S
-        )
+    for part in _split(text[:MAX_READ_CHARS]):
+        found = _FIELD.match(part)
         if found is None:
             continue
         name = found[1] or found[2] or found[3]
@@ -42,27 +46,28 @@ def parse_fields(text: str) -> dict[str, str]:
 
 
 def _split(text: str) -> Iterable[str]:
-    depth, quote, start, index = 0, "", 0, 0
-    while index < len(text):
-        char = text[index]
-        if quote:
-            if char == "\\":
-                index += 1
-            elif char == quote:
-                quote = ""
+    depth, quote, start, skipped = 0, "", 0, -1
+    for found in _SIGNS.finditer(text):
+        index, char = found.start(), found[0]
+        if index == skipped:
+            continue
+        if char == "\\":
+            skipped = index + 1 if quote else -1
+        elif quote:
+            quote = "" if char == quote else quote
         elif char in "'\"":
             quote = char
         elif char in "([{<":
             depth += 1
         elif char in ")]}>":
             if depth == 0:
-                break
+                yield text[start:index]
+                return
             depth -= 1
-        elif char == "," and depth == 0:
+        elif depth == 0:
             yield text[start:index]
             start = index + 1
-        index += 1
-    yield text[start:index]
+    yield text[start:]
 
 
 def _unquote(value: str) -> str:
@@ -132,8 +137,10 @@ class EffectiveReader:
             self.values.update(parse_fields(self._wrapped))
         elif self._wrapped and line.stamp is None and line.level is None:
             # A terminal has wrapped the one long line into many.
-            self._wrapped = (self._wrapped + line.text)[:65_536]
+            self._wrapped += line.text
             self.values.update(parse_fields(self._wrapped))
+            if len(self._wrapped) > MAX_READ_CHARS:
+                self._wrapped = ""
         else:
             self._wrapped = ""
         adjusted = re.search(r"^max_total_num_tokens=\d+, ", line.message)

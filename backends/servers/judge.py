@@ -18,6 +18,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec.structs import replace
+
 from backends.servers.catalogue import Catalogue, Cause, Context
 from backends.servers.engines import PHASE_ORDER, Engine, EngineGuess, EngineId, Phase
 from backends.servers.lines import Event, LineUpdate, LogLine, Skimmed
@@ -44,6 +46,7 @@ _WARNS: Final = re.compile(r"(?i)^warn(?:ing)?\b|^\S{0,200}:\d+: \w*warning: ")
 _FRIGHTENING: Final = re.compile(r"(?i)error|fail|unable|cannot|could not")
 _DUMP: Final = 800
 _MAX_JUDGED: Final = 4096
+_MAX_GUESSED: Final = 1024
 _UNREADABLE: Final = "\ufffd"
 _PROMPT: Final = re.compile(r"^(?:\([\w.-]+\) )?[\w.-]+@[\w.-]+[: ]\S*[$#%] ?$|^[$%] ?$")
 _LAST_WORDS: Final = 6
@@ -94,6 +97,9 @@ class LogJudge:
     def take(self, line: LogLine) -> None:
         """Take the next line."""
         self.lines = line.number
+        if len(line.text) > _MAX_JUDGED:
+            # What a line is, its beginning says; dozens of patterns on 64 KiB would take 0.1 s.
+            line = replace(line, text=line.text[:_MAX_JUDGED], message=line.message[:_MAX_JUDGED])
         if self._engine is None:
             self._hold(line)
             return
@@ -132,7 +138,7 @@ class LogJudge:
                 self._judge(line, self._engine)
 
     def _hold(self, line: LogLine) -> None:
-        self._guess.look(line.text, line.message)
+        self._guess.look(line.text[:_MAX_GUESSED], line.message[:_MAX_GUESSED])
         self._pending.append(line)
         if self._guess.settled or len(self._pending) >= _MAX_PENDING:
             self.settle()
@@ -157,7 +163,7 @@ class LogJudge:
 
     def _say(self, line: LogLine, engine: Engine) -> None:
         """Judge a line that says something."""
-        message = line.message[:_MAX_JUDGED].strip()
+        message = line.message.strip()
         # A router's children have the port for a name: their banners are not the router's.
         child = line.source is not None and line.source.isdigit()
         if self.run.over and not child and self._words.banner.found_in(message):

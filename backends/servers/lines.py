@@ -250,16 +250,19 @@ class LogReader:
         )
 
 
-def _decode(part: bytes) -> str:
+def visible_text(part: bytes) -> str:
+    """All that a line without carriage returns shows, however long it is."""
+    return _decode(part, len(part) + 1)
+
+
+def _decode(part: bytes, limit: int = MAX_LINE_CHARS) -> str:
     """Text of some bytes; NULs (a truncated file written on, or UTF-16) are dropped."""
     if b"\0" in part:
         part = part.replace(b"\0", b"")
     text = part.decode("utf-8", "replace")
     if "[0m" in text:
         text = _PRINTED_COLOURS.sub("", text)
-    return (
-        text if text.isprintable() and len(text) <= MAX_LINE_CHARS else clean(text, MAX_LINE_CHARS)
-    )
+    return text if text.isprintable() and len(text) <= limit else clean(text, limit)
 
 
 def _text_beside_bar(part: bytes) -> list[str]:

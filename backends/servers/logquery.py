@@ -17,7 +17,7 @@ import regex
 from backends.errors import UsageError
 from backends.servers.lines import LogLine
 from backends.servers.logsieve import GRAVE
-from backends.servers.logtext import parse_line
+from backends.servers.logtext import parse_line, text_of
 from backends.servers.prefixes import Level
 
 LINE_DEADLINE_S: Final = 0.008
@@ -26,7 +26,6 @@ MAX_PATTERN_CHARS: Final = 500
 LEVELS: Final = (Level.DEBUG, Level.INFO, Level.WARNING, Level.ERROR, Level.CRITICAL)
 _ORDER: Final = {level: number for number, level in enumerate(LEVELS)}
 _PLAIN: Final = re.compile(r"[\w \-:/,=%@!'\"<>;&~#]+")
-_NEEDS_PARSING: Final = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 _HEAD: Final = "Traceback (most recent call last)"
 _FRAME: Final = re.compile(r'^\s+(?:File "[^"]{1,400}", line \d+|\S)')
 _EXCEPTION: Final = re.compile(
@@ -158,34 +157,38 @@ class Query:
 
     def wants(self, line: LogLine) -> bool:
         """Whether a line is wanted."""
-        if not self.covers(line.offset):
+        if not self.covers(line.offset) or not self._takes(line):
             return False
+        return self.pattern is None or self.pattern.fits(line.text) is not self.without
+
+    def _takes(self, line: LogLine) -> bool:
+        """By all but its place and the pattern."""
         if self.rank is not None and line.rank != self.rank:
             return False
         if self.level is not None:
             level = level_of(line)
             if level is None or _ORDER[level] < _ORDER[self.level]:
                 return False
-        if self.test is not None and not self.test(line):
-            return False
-        return self.pattern is None or self.pattern.fits(line.text) is not self.without
+        return self.test is None or self.test(line)
 
     def wants_raw(self, raw: bytes, offset: int) -> bool:
-        """Whether the line of these bytes is wanted; reads no more of it than it must."""
+        """Whether the line of these bytes is wanted; reads no more of it than it must.
+
+        A pattern is looked for in the whole of it, also in what no screen shows of a long one.
+        """
         if not self.covers(offset):
             return False
         pattern = self.pattern
         if pattern is not None and not self.without and not pattern.may_fit(raw):
             return False
-        plain = self.level is None and self.rank is None and self.test is None
-        if plain and pattern is not None and not _NEEDS_PARSING.search(raw):
-            text = raw.rstrip(b"\n").decode("utf-8", "replace")
-            if text.isprintable():
-                return pattern.fits(text) is not self.without
         grave = self.level is not None and _ORDER[self.level] >= _ORDER[Level.WARNING]
         if grave and not GRAVE.lines(raw):
             return False
-        return self.wants(parse_line(raw, offset))
+        if pattern is not None and pattern.fits(text_of(raw)) is self.without:
+            return False
+        if self.level is None and self.rank is None and self.test is None:
+            return True
+        return self._takes(parse_line(raw, offset))
 
     def narrowed(self, **changes: object) -> Query:
         """The same with other fields."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from backends.servers.lines import LogLine, LogReader
+from backends.servers.lines import LogLine, LogReader, visible_text
 
 BLOCK_BYTES: Final = 256 * 1024
 CACHE_BYTES: Final = 32 * 1024 * 1024
@@ -415,6 +415,12 @@ def parse_line(data: bytes, offset: int) -> LogLine:
         if isinstance(event, LogLine):
             return event
     return LogLine(number=1, offset=offset, size=len(data), text="", message="")
+
+
+def text_of(data: bytes) -> str:
+    """All that a line shows, however long: what a search looks through."""
+    shown = data.rstrip(b"\r\n")
+    return parse_line(data, 0).text if b"\r" in shown else visible_text(shown)
 
 
 def each_line(data: bytes, offset: int) -> Iterator[tuple[int, bytes]]:

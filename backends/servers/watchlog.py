@@ -21,6 +21,8 @@ from backends.servers.verdict import Outcome, Verdict, judge_run
 from backends.servers.witnesses import LogSeen
 
 JUDGE_EVERY_S: Final = 0.2
+MAX_PATTERN_CHARS: Final = 4096
+"""A profile's pattern is looked for so far into a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,11 @@ class LogWitness:
                 if self.judge.run.ready is None:
                     self.effective.take(event)
                 wanted = pattern is not None and self._pattern_line is None
-                if wanted and pattern is not None and pattern.search(event.text):
+                if (
+                    wanted
+                    and pattern is not None
+                    and pattern.search(event.text, 0, MAX_PATTERN_CHARS)
+                ):
                     self._pattern_line = event.number
         progress = self.judge.run.progress
         if progress is not None:

@@ -18,6 +18,7 @@ from backends.tuning.engine import Options, evaluate
 from backends.tuning.findings import Finding
 from backends.tuning.gather import Gathered, Reading, gather
 from backends.tuning.machines import Machines
+from backends.tuning.own_edits import Edit, edits
 from backends.tuning.own_files import OwnFiles, look, removal
 from backends.tuning.runs import FellBack, fell_back, keep
 from backends.tuning.snapshot import (
@@ -97,7 +98,13 @@ class Desk:
 
     async def own_files(self) -> OwnFiles:
         """What gpuroom made lasting on the host; see `backends.tuning.own_files`."""
-        return await look(self.machines, self.reading)
+        names = dict.fromkeys(session.name for session in self.machines.sessions)
+
+        def made(history: TuningHistory) -> list[Edit]:
+            stored = [one for name in names for one in history.snapshots(name)]
+            return edits(sorted(stored, key=lambda one: one.at_utc, reverse=True))
+
+        return await look(self.machines, self.reading, await _stored(made))
 
     async def plan_removal(self, found: OwnFiles, ids: Sequence[str]) -> Plan:
         """What removing some of that would be."""

@@ -161,7 +161,7 @@ def resolve(task: Task, state: Known, loader: Loader, form: Form, identity: str)
     """
     wanted = wishes(task.fix, form)
     if not wanted:
-        return replace(task, steps=(), problem=f"it has no {form.value} form")
+        return replace(task, steps=(), problem=task.problem or f"it has no {form.value} form")
     steps: list[Step] = []
     at = dict(state)
     try:

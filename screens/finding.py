@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from textual.binding import BindingType
 from textual.widget import Widget
 
 from backends.tuning.catalogue import entries
+from backends.tuning.custom import OWN_GROUP
 from backends.tuning.desk import Judged
 from backends.tuning.facts import Fact, Vantage
 from backends.tuning.findings import Finding
 from backends.tuning.report import step_text, trial_text
 from screens.base import HubScreen
 from screens.gpu import Facts
-from screens.tuning_list import TOKENS, cost_of, glyph_of
+from screens.tuning_list import TOKENS, cost_of, glyph_of, named_evidence, places_of
 from tui.bindings import bindings
 from tui.rows import Line, Row
 from tui.shell import Shell
@@ -88,13 +89,13 @@ class FindingScreen(HubScreen):
         """Label, text, token, in the order in which they are read."""
         finding = self.finding
         entry = entries().get(finding.rule)
-        machine = {"host": "the host", "guest": "the guest"}.get(finding.vantage, finding.vantage)
-        yield "read", finding.evidence, "text"
-        yield "where", f"seen from {machine}; check {finding.check}", "dim"
-        for fact in self._facts():
+        yield "read", named_evidence(finding), "text"
+        facts = self._facts()
+        for fact in facts:
             yield "", fact_text(fact), "dim"
+        yield "where", self._where(facts), "dim"
         if entry is not None:
-            yield "should be", entry.expects, "text"
+            yield "should be", entry.wants or entry.expects, "text"
         if finding.columns is not None:
             columns = finding.columns
             yield "running", columns.running or "not read", "accent"
@@ -105,7 +106,7 @@ class FindingScreen(HubScreen):
             yield "source", source, "info"
         yield from self._fix()
         if finding.hint:
-            yield "to know more", finding.hint, "info"
+            yield "note", finding.hint, "info"
         if finding.waived:
             yield "waived", finding.waived, "warning"
         for one in self.judged.findings:
@@ -118,6 +119,22 @@ class FindingScreen(HubScreen):
         for one in self.judged.findings:
             if one.cause == finding.rule and not one.part:
                 yield "explains", f"{one.check}: {one.evidence}", "text"
+
+    @property
+    def _places(self) -> Mapping[Vantage, str]:
+        return places_of(self.judged, self.shell.host_config(self.shell.current))
+
+    def _where(self, facts: Sequence[Fact]) -> str:
+        """The machine that was read, and when."""
+        name = self.shell.current
+        if self._places:
+            vantage = Vantage(self.finding.vantage)
+            what = "the guest" if vantage is Vantage.GUEST else "the hypervisor below"
+            name = f"{self._places[vantage]}, {what}"
+        at = max((fact.time for fact in facts if fact.time), default="")
+        when = f", read {at[:10]} {at[11:19]} UTC" if at else ""
+        own = ", a check of your own" if self.finding.group == OWN_GROUP else ""
+        return f"{name}{when}; check {self.finding.check}{own}"
 
     def _facts(self) -> list[Fact]:
         """The facts whose values carry the verdict."""
@@ -134,32 +151,30 @@ class FindingScreen(HubScreen):
         if finding.trial:
             yield "experiment", trial_text(finding), "accent"
         elif finding.fix_text:
-            cost = cost_of(finding)
-            yield "fix", finding.fix_text + (f" [{cost}]" if cost else ""), "accent"
+            yield "fix", finding.fix_text, "accent"
         fix = finding.fix
         if fix is None:
             return
+        if cost := cost_of(finding, self._places):
+            lasting = " (the lasting form acts from the next boot on)" if fix.reboot else ""
+            yield "takes", cost + lasting, "warning" if fix.reboot or fix.restarts else "text"
         for label, steps in (("at once", fix.runtime), ("to last", fix.persistent)):
             for step in steps[:8]:
                 yield label, step_text(step), "text"
             if len(steps) > 8:
                 yield "", f"and {len(steps) - 8} more of the kind", "dim"
-        if fix.reboot:
-            yield "reboot", "the lasting form acts from the next boot on", "warning"
-        if fix.restarts:
-            yield "restart", fix.restarts, "warning"
         yield "risk", fix.risk.value, "text"
         yield "way back", fix.undo, "text"
 
 
 def fact_text(fact: Fact) -> str:
-    """A fact with its source and time."""
+    """A fact with its source."""
     if fact.value is None:
         value = f"absent ({fact.error or 'not read'})"
     else:
         value = "; ".join(fact.value) if isinstance(fact.value, list) else str(fact.value)
     source = f" from {fact.source}" if fact.source and fact.source != fact.key else ""
-    return f"{fact.key} = {value[:160]}{source}" + (f" at {fact.time[:19]}" if fact.time else "")
+    return f"{fact.key} = {value[:160]}{source}"
 
 
 def labelled(label: str, text: str, width: int, token: str) -> list[Row]:

@@ -198,9 +198,7 @@ class FindingList(RowList):
         cost = cost_of(finding, self.places)
         if cost and width >= WIDE:
             line.add(f"[{cost}] ", "dim")
-        if finding.instance and not finding.part:
-            line.add(f"{finding.instance}: ", "dim")
-        line.add(finding.evidence)
+        line.add(named_evidence(finding))
         if cost and width < WIDE:
             line.add(f"  [{cost}]", "dim")
         return line.row(width, base)
@@ -228,6 +226,12 @@ def glyph_of(verdict: Verdict, look: Look) -> str:
         Verdict.UNKNOWN: glyphs.stale,
         Verdict.NOT_APPLICABLE: glyphs.separator.strip() or "-",
     }[verdict]
+
+
+def named_evidence(finding: Finding) -> str:
+    """What was read, with the device where there is only that one."""
+    alone = finding.instance and not finding.part
+    return f"{finding.instance}: {finding.evidence}" if alone else finding.evidence
 
 
 def places_of(judged: Judged, host: HostConfig) -> Mapping[Vantage, str]:

@@ -283,6 +283,7 @@ def custom_entry(check: CustomCheck) -> Entry:
         risk="",
         reads=check.reads,
         expects=_wanted(check),
+        wants=_wanted(check),
         not_applicable="",
         why=check.why,
         fix=check.fix.text if check.fix else "",

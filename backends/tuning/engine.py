@@ -146,7 +146,11 @@ def _on_the_host(judgement: Judgement) -> Judgement:
     """A container shares its host's kernel: kernel settings are changed there."""
     if judgement.fix is None or judgement.fix.target is Target.GUEST:
         return judgement
-    return replace(judgement, hint=judgement.hint or "to be changed on the host below")
+    return replace(
+        judgement,
+        hint=judgement.hint
+        or "a container has its host's kernel: this is changed on the host below",
+    )
 
 
 def _how(entry: Entry) -> str:

@@ -51,6 +51,7 @@ ENTRY = Entry(
     "numa.balancing", "Automatic NUMA balancing off", Severity.MEDIUM, "host", "judge", "ask",
     "none", "no", "low", BALANCING, "0; anything else with two nodes or more warns", "one node",
     WHY, "sysctl -w", "sysctl.d", "the old value", [],
+    wants="0 on a host with two or more NUMA nodes.",
 )  # fmt: skip
 
 

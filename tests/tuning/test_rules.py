@@ -38,6 +38,8 @@ def test_every_text_is_complete() -> None:
         assert entry.why
         assert entry.reads
         assert entry.expects
+        assert entry.wants.endswith(".")
+        assert not set("→≥≤≠") & set(entry.wants), "a sentence, not code"
         assert entry.sources
         assert all(url.startswith("https://") for url in entry.sources)
 

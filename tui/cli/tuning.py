@@ -165,6 +165,7 @@ def explanation(entry: Entry) -> str:
     """A check in words."""
     rows = [
         ("reads", entry.reads),
+        ("should be", entry.wants),
         ("verdict", entry.expects),
         ("not applicable", entry.not_applicable),
         ("why", entry.why),

@@ -34,7 +34,12 @@ Elsewhere = Literal["judge", "ask", "na"]
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The text of one check."""
+    """The text of one check.
+
+    Attributes:
+        expects: Every case with its verdict, in short.
+        wants: What it should be, in a sentence.
+    """
 
     id: str
     title: str
@@ -54,6 +59,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     undo: str
     sources: list[str]
     group: str = ""
+    wants: str = ""
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

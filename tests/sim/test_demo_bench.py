@@ -67,3 +67,32 @@ def test_it_can_be_measured(url: str, route: str, capsys: pytest.CaptureFixture[
     assert ledger.asked_output == ledger.usage_output == ledger.seen_output == ledger.server_output
     assert not ledger.foreign_output_share
     assert step.server is not None
+
+
+def test_the_demo_s_own_server_is_measured_at_once(
+    own_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server starts with its host, so it does not listen yet when the host is reached."""
+    load = ["--plan", "smoke", "--requests", "2", "--no-warm-up", "--force"]
+    code = main(["bench", "demo", "glm-5", *load, "--json", "--quiet"])
+    captured = capsys.readouterr()
+    assert code in (0, 6), captured.err
+    assert from_json(captured.out).steps[0].sent > 0
+
+
+def test_a_configured_server_that_does_not_run_is_named_with_the_ways_to_it(
+    own_home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tui.cli.bench_place.LISTEN_S", 0.0)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        config = own_home / "config.toml"
+        config.write_text(
+            '[[servers]]\nname = "glm"\nhost = "local"\nengine = "sglang"\n'
+            f'command = ["sglang", "serve", "--port", "{port}"]\n'
+        )
+        code = main(["bench", "local", "glm", "--config", str(config), "--quiet"])
+    said = capsys.readouterr().err
+    assert code == 3, said
+    assert "`gpuroom start glm --wait` starts it, `gpuroom wait-ready glm` waits for it" in said

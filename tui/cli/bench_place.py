@@ -12,6 +12,8 @@ from typing import Final
 
 from backends import config as configuration
 from backends.bench import endpoint
+from backends.bench.endpoint import Unreachable
+from backends.bench.onhost import through
 from backends.bench.place import Origin, Place, beside, from_here, here, tunnelled
 from backends.clock import SYSTEM_CLOCK
 from backends.config import Config, HostConfig
@@ -25,6 +27,9 @@ POLL_S: Final = 0.02
 REACH_S: Final = 60.0
 WHOLE_S: Final = 15.0
 """A host that answers, but not everything, is waited for so long."""
+LISTEN_S: Final = 5.0
+"""A server of the configuration is asked again for so long."""
+LISTEN_POLL_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,32 @@ async def place(found: Where) -> AsyncIterator[Place]:
         elif found.origin is Origin.JUMPBOX:
             yield from_here(session, found.server, VERSION)
         else:
+            if found.profile is not None and not found.server.tls:
+                await _listening(session, found)
             yield beside(session, found.server, VERSION, found.host.python)
+
+
+async def _listening(session: HostSession, found: Where) -> None:
+    """Wait a little for a server of the configuration that is about to listen.
+
+    That of a demo host starts with its host. Raises Unreachable with the way to one that runs.
+    """
+    ask = through(session, found.server)
+    began_s = SYSTEM_CLOCK.monotonic_s()
+    while True:
+        try:
+            await ask("GET", "/")
+        except Unreachable as error:
+            if SYSTEM_CLOCK.monotonic_s() - began_s > LISTEN_S:
+                raise Unreachable(
+                    error.title,
+                    error.detail,
+                    f"`gpuroom start {found.profile} --wait` starts it, "
+                    f"`gpuroom wait-ready {found.profile}` waits for it",
+                ) from error
+            await asyncio.sleep(LISTEN_POLL_S)
+        else:
+            return
 
 
 async def _reached(session: HostSession) -> None:

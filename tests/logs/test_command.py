@@ -8,6 +8,9 @@ import sys
 import threading
 from pathlib import Path
 
+from backends.servers.engines import Phase
+from tui.cli.logs import PHASES
+
 ROOT = Path(__file__).resolve().parents[2]
 LOG = "".join(
     f"[2026-03-14 09:{n // 60:02d}:{n % 60:02d} TP{n % 4}] step {n} done\n" for n in range(600)
@@ -32,6 +35,37 @@ def test_since_and_grep_as_json(tmp_path: Path) -> None:
     assert [line["message"] for line in found] == ["step 540 done", "step 550 done"]
     assert found[0]["rank"] == 0
     assert LOG.encode()[found[0]["offset"] :].startswith(b"[2026-03-14 09:09:00 TP0]")
+
+
+START = """\
+[2026-03-14 09:00:01] server_args=ServerArgs(model_path='/models/m', tp_size=2, port=30000)
+[2026-03-14 09:00:09 TP0] Init torch distributed begin.
+[2026-03-14 09:00:13 TP0] Load weight begin. avail mem=138.50 GB
+Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:01<00:01,  1.00s/it]
+[2026-03-14 09:00:14 TP1] WARNING: a shard is slow
+[2026-03-14 09:01:41 TP0] Load weight end. type=LlamaForCausalLM, avail mem=104.10 GB
+[2026-03-14 09:01:43 TP0] Capture cuda graph begin. This can take up to several minutes.
+[2026-03-14 09:02:00 TP0] The server is fired up and ready to roll!
+[2026-03-14 09:02:01 TP0] Decode batch. #running-req: 1
+"""
+
+
+def test_phases_levels_and_ranks_without_a_screen(tmp_path: Path) -> None:
+    """All runs in the log count; the other filters narrow further."""
+    path = tmp_path / "server.log"
+    path.write_text(START + START.replace("09:0", "10:0"))
+
+    def printed(*arguments: str) -> list[str]:
+        return logs(tmp_path, str(path), *arguments).stdout.splitlines()
+
+    loading = printed("--phase", "loading-weights")
+    lines = path.read_text().splitlines()
+    assert loading == [*lines[2:6], *lines[11:15]]
+    assert printed("--phase", "loading-weights", "--level", "warning") == [lines[4], lines[13]]
+    assert printed("--phase", "loading-weights", "--rank", "1", "-n", "1") == [lines[13]]
+    assert printed("--phase", "ready", "--since", "10:00") == lines[16:]
+    assert logs(tmp_path, str(path), "--phase", "downloading").returncode == 1
+    assert tuple(PHASES) == tuple(Phase)
 
 
 def test_nothing_fits_and_hostile_bytes(tmp_path: Path) -> None:

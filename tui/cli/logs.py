@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
+from collections import deque
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from backends.servers.logtext import Item
 
 EXIT_NOTHING = 1
+PHASES = (
+    "launching", "downloading", "distributed", "loading-weights", "allocating-memory", "compiling",
+    "autotuning", "capturing-graphs", "starting-http", "warming-up", "ready",
+)  # fmt: skip
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
@@ -29,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="go on with what is appended")
     parser.add_argument(
         "-n", "--lines", type=int, metavar="N",
-        help="at most the newest N lines (default 100; all with --since or --grep)",
+        help="at most the newest N lines (default 100; all with --since, --grep or --phase)",
     )  # fmt: skip
     parser.add_argument(
         "--since", metavar="TIME", help="09:26, '2026-03-14 09:26', or 10m before the newest line"
@@ -39,6 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--level", choices=LEVELS, help="lines of at least that level")
     parser.add_argument("--rank", type=int, metavar="N", help="lines of that process alone")
+    parser.add_argument(
+        "--phase", choices=PHASES, metavar="NAME",
+        help="lines of that phase of a start: " + ", ".join(PHASES),
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="a JSON object a line")
     parser.add_argument("--config", type=Path, help="configuration file to use")
     parser.add_argument(
@@ -72,7 +81,10 @@ async def _logs(arguments: argparse.Namespace, query: Query) -> int:
     from backends.hub import RoomHub
     from backends.servers.catalogue import load_catalogue
     from backends.servers.desk import ServerDesk
+    from backends.servers.engines import Phase
+    from backends.servers.logphases import guess_engine, of_phase
     from backends.servers.logplaces import find_log
+    from backends.servers.logquery import Query
     from backends.servers.logstore import LogStore
     from backends.servers.profiles import resolve_profiles
     from backends.tuning.gather import reached
@@ -90,6 +102,9 @@ async def _logs(arguments: argparse.Namespace, query: Query) -> int:
         store = LogStore(session, place, asked_by="logs")
         try:
             await store.open_end()
+            if arguments.phase:
+                engine = await guess_engine(store)
+                printer.only, query = query, Query(test=of_phase(engine, Phase(arguments.phase)))
             at = await _print_old(store, query, arguments, printer)
             printer.flush()
             if arguments.follow:
@@ -107,12 +122,26 @@ async def _print_old(
 
     text = store.text
     end = await store.settle(partial(text.line_start, text.end)) if arguments.follow else text.end
-    everything = arguments.since is not None or arguments.grep is not None
+    everything = any((arguments.since, arguments.grep, arguments.phase))
     count = arguments.lines if arguments.lines is not None else None if everything else 100
     start = text.start
     if arguments.since is not None:
         start = await store.find_time(TimeSearch(text, arguments.since))
-    if count is None:
+    if arguments.phase:
+        # What phase a line belongs to is told by all the lines before it.
+        newest: deque[Item] = deque(maxlen=count)
+
+        def keep(item: Item) -> bool:
+            if item.offset >= start and printer.wants(item):
+                newest.append(item)
+                if count is None:
+                    printer.show(newest.popleft())
+            return True
+
+        await store.scan(query, text.start, back=False, on_item=keep, until=end)
+        for item in newest:
+            printer.show(item)
+    elif count is None:
         await store.scan(query, start, back=False, on_item=printer.show, until=end)
     else:
         for item in await store.last(query, count, start=start, end=end):
@@ -144,15 +173,26 @@ async def _print_new(store: LogStore, query: Query, printer: Printer, at: int) -
 
 
 class Printer:
-    """Lines on standard output."""
+    """Lines on standard output.
+
+    Attributes:
+        only: Of the lines that are shown to it, those that are printed; None: all.
+    """
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
+        self.only: Query | None = None
         self.count = 0
 
+    def wants(self, item: Item) -> bool:
+        """Whether it would print an item; marks between files always."""
+        return self.only is None or item.line is None or self.only.wants(item.line)
+
     def show(self, item: Item) -> bool:
-        """Print an item."""
+        """Print an item, if it is wanted."""
         line = item.line
+        if not self.wants(item):
+            return True
         if line is None:
             if item.mark.strip():
                 self._mark(item)

@@ -33,7 +33,11 @@ def profile_of(name: str = "tiny", **more: object) -> Profile:
     return profile
 
 
-def llama_profile(model: Path, name: str = "tiny", **more: object) -> Profile:
+OF_THIS_RUN = f"-{os.getpid()}"
+"""Ends names that are compared with what the whole machine has: others may run the same tests."""
+
+
+def llama_profile(model: Path, name: str = f"tiny{OF_THIS_RUN}", **more: object) -> Profile:
     port = free_port()
     command = [sys.executable, LLAMA, "--model", str(model), "--port", str(port)]
     return profile_of(name, engine="llamacpp", command=command, port=port, **more)

@@ -66,7 +66,7 @@ async def test_from_start_to_ready_to_stop(model: Path) -> None:
             assert result.complete
             assert steps == ["SIGTERM to the main process"]
             await watch.until(is_state(State.STOPPED), DEADLINE_S)
-        (kept,) = starts.starts("here", "tiny")
+        (kept,) = starts.starts("here", profile.name)
         assert (kept.run_id, kept.outcome, kept.engine) == (run.run_id, "ready", "llamacpp")
     starts.close()
 

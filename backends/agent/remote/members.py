@@ -50,6 +50,7 @@ def scan(
     deep: bool = True,
     zombies: bool = False,
     known: Optional[Dict[int, int]] = None,
+    near: Optional[Set[int]] = None,
 ) -> List[Member]:
     """The living processes of a run.
 
@@ -60,11 +61,12 @@ def scan(
         deep: Also read the environment of every process of ours (the marker). Without it only
             sessions, descent and cgroup are looked at, which costs a tenth.
         known: Pid and start time of processes that were seen to belong to it before.
+        near: Look at these alone, not at all processes.
         zombies: Also those that ended and that nobody has asked about: dead workers.
     """
     if record.get("boot_id") != boot_id():
         return []
-    table = _table(root)
+    table = _table(root, near)
     signs: Dict[int, Set[str]] = {}
 
     def mark(pid: int, sign: str) -> None:
@@ -164,16 +166,18 @@ def io_bytes(pids: List[int], root: str = "/proc") -> Optional[int]:
     return total if seen else None
 
 
-def _table(root: str) -> Dict[int, Tuple[str, int, int, int, int, str]]:
-    """Pid -> (state, parent, session, start ticks, CPU ticks, name)."""
+def _table(
+    root: str, near: Optional[Set[int]] = None
+) -> Dict[int, Tuple[str, int, int, int, int, str]]:
+    """Pid -> (state, parent, session, start ticks, CPU ticks, name), of all or of some."""
     table = {}
-    for entry in os.listdir(root):
-        if not entry.isdigit():
-            continue
-        fields = processes.stat_fields(root, int(entry))
+    if near is None:
+        near = {int(entry) for entry in os.listdir(root) if entry.isdigit()}
+    for pid in near:
+        fields = processes.stat_fields(root, pid)
         if fields is not None:
             name, rest = fields
-            table[int(entry)] = (
+            table[pid] = (
                 rest[0], int(rest[1]), int(rest[3]), int(rest[19]),
                 int(rest[11]) + int(rest[12]), name,
             )  # fmt: skip

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from . import cgroups, ladder, mask, members, ports, rpc, runs, strangers, supervisor
+from . import cgroups, ladder, mask, members, nearby, ports, rpc, runs, strangers, supervisor
 
 START_WAIT_S = 20.0
 LEAVING_WAIT_S = 10.0
@@ -142,7 +142,8 @@ def look(params: Params) -> Dict[str, Any]:
     if state is None:
         raise rpc.RpcError("there is no such run here")
     record = state["record"]
-    found = members.scan(record, deep=bool(params.get("deep")), zombies=True)
+    key = (record["pid"], record["start_ticks"])
+    found = nearby.scan(key, lambda: record, deep=bool(params.get("deep")))
     ticks = float(os.sysconf("SC_CLK_TCK"))
     state["members"] = [members.describe(member) for member in found]
     state["cpu_s"] = sum(member.cpu_ticks for member in found) / ticks

@@ -8,7 +8,7 @@ import shutil
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from . import cgroups, ladder, mask, members, ports, processes, rpc, runs
+from . import cgroups, ladder, mask, members, nearby, ports, processes, rpc, runs
 
 Params = Dict[str, Any]
 
@@ -36,8 +36,8 @@ def inspect(params: Params) -> Dict[str, Any]:
     alive = stat is not None and ticks in (None, begun)
     found = []
     if alive:
-        record = _found_record(pid, begun, params.get("cgroup"))
-        found = members.scan(record, deep=False, zombies=True)
+        cgroup = params.get("cgroup")
+        found = nearby.scan((pid, begun), lambda: _found_record(pid, begun, cgroup))
     answer: Dict[str, Any] = {
         "alive": alive and members.is_alive(pid, begun),
         "start_ticks": begun if alive else None,

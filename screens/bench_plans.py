@@ -78,4 +78,4 @@ def plan_words(plan: Plan) -> str:
     if isinstance(part.input, int) and isinstance(part.output, int):
         lengths = f" {part.input} tokens in, {part.output} out;"
     times = f" {plan.repetitions} times, interleaved;" if plan.repetitions > 1 else ""
-    return f"{len(steps)} steps:{lengths}{times} {shown}"
+    return f"{len(steps)} step{'s' if steps[1:] else ''}:{lengths}{times} {shown}"

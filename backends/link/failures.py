@@ -84,8 +84,8 @@ def host_key_unknown(host: str, offered: asyncssh.SSHKey, known: KnownKeys) -> H
     return HostKeyUnknown(
         f"The host key of {host} is not known",
         f"{known.name} offers {algorithm(offered)} {offered.get_fingerprint()}",
-        "Compare the fingerprint with the host's own, then connect on a terminal and accept it "
-        "(or with ssh).",
+        "Compare the fingerprint with the host's own, then accept it with `gpuroom HOST` on a "
+        "terminal, or with ssh.",
     )
 
 

@@ -11,6 +11,7 @@ from backends.servers.engines import Engine
 from backends.servers.host import MemberFacts, PortFacts
 from backends.servers.launchers.base import RunLook
 from backends.servers.witnesses import ActivitySeen, PortOwner, PortSeen
+from backends.text import clean
 
 MOVED_CPU_S: Final = 0.05
 MOVED_BYTES: Final = 1 << 20
@@ -115,6 +116,6 @@ def port_seen(facts: PortFacts, members: Sequence[MemberFacts], now_s: float) ->
             return PortSeen(now_s, facts.port, PortOwner.OURS, f"pid {owner.pid}")
     if facts.owners:
         first = facts.owners[0]
-        holder = f"pid {first.pid} {first.command[:80]}"
+        holder = f"pid {first.pid} {clean(first.command, 80)}"
         return PortSeen(now_s, facts.port, PortOwner.STRANGER, holder)
     return PortSeen(now_s, facts.port, PortOwner.STRANGER, "a process that is not visible here")

@@ -13,6 +13,7 @@ from backends.servers.configuration import read_argv
 from backends.servers.host import MemberFacts, PortFacts, RunState
 from backends.servers.launchers.base import StartFinding
 from backends.servers.profiles import Profile
+from backends.text import clean
 
 LOG_ROOM_BYTES: Final = 1 << 30
 BUSY_MEMORY_BYTES: Final = 2 << 30
@@ -92,7 +93,7 @@ def _earlier(profile: Profile, earlier: Sequence[RunState]) -> list[StartFinding
 def _left(profile: Profile, left: Sequence[MemberFacts]) -> list[StartFinding]:
     if not left:
         return []
-    who = ", ".join(f"pid {member.pid} {member.command[:60]}" for member in left[:3])
+    who = ", ".join(f"pid {member.pid} {clean(member.command, 60)}" for member in left[:3])
     more = f" and {len(left) - 3} more" if len(left) > 3 else ""
     title = f"of a run of {profile.name} that has ended these processes are left: {who}{more}"
     out = f"`gpuroom stop {profile.name}` ends them"
@@ -107,7 +108,7 @@ def _port(profile: Profile, facts: PortFacts | None) -> list[StartFinding]:
         out = "look from the host that runs this container, or choose another port"
     else:
         first = facts.owners[0]
-        who = f"pid {first.pid} of {first.user}, {first.command[:120]}{_since(first.started)}"
+        who = f"pid {first.pid} of {first.user}, {clean(first.command, 120)}{_since(first.started)}"
         out = "stop that process yourself if it is not needed, or give the profile another port"
     return [
         StartFinding("port-taken", Severity.CRITICAL, f"port {facts.port} is held by {who}", out)
@@ -185,7 +186,7 @@ def _gpus(profile: Profile, snapshot: HostSnapshot) -> list[StartFinding]:
         share = f" of {total / 2**30:.0f}" if total else ""
         amount = f"GPU {gpu.index} holds {used / 2**30:.1f}{share} GiB"
         if holders:
-            who = ", ".join(f"pid {p.pid} {p.command[:60]}" for p in holders[:3])
+            who = ", ".join(f"pid {p.pid} {clean(p.command, 60)}" for p in holders[:3])
             out = "stop it, choose other GPUs (CUDA_VISIBLE_DEVICES), or leave it the memory"
             title = f"{amount}: {who}"
         else:

@@ -79,6 +79,9 @@ def test_who_has_the_port_and_since_when(profile: Profile) -> None:
     assert found.severity is Severity.CRITICAL
     for part in ("30000", "pid 4242", "ann", "python3 -m vllm", "2026-12-02 10:00:00 UTC"):
         assert part in found.title
+    long = PortHolder(4242, 1, "python3 " + "--option " * 30, user="ann", started=SINCE)
+    (cut,) = findings(profile, with_(port=PortFacts(30000, free=False, owners=(long,))), snapshot())
+    assert "\u2026, since 2026" in cut.title, "a command that is cut does not look like a whole one"
     (hidden,) = findings(profile, with_(port=PortFacts(30000, free=False)), snapshot())
     assert "not visible" in hidden.title
 

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from backends import config as configuration
+from backends import paths
 from backends.errors import LinkError
 from backends.reachability import Reachability, reach_all
 from tui.cli.prompts import terminal_prompter
@@ -36,7 +37,13 @@ def run(arguments: argparse.Namespace) -> int:
     config = configuration.load(arguments.config)
     hosts = configuration.resolve_hosts(config, arguments.hosts)
     if not hosts:
-        print("no host is configured; `gpuroom config init` writes a sample", file=sys.stderr)
+        path = arguments.config or paths.config_file()
+        way = (
+            f"add a [[hosts]] table to {path}"
+            if path.exists()
+            else "`gpuroom config init` writes a sample"
+        )
+        print(f"no host is configured; {way}, or name one", file=sys.stderr)
     found = asyncio.run(reach_all(hosts, config, terminal_prompter(), arguments.timeout))
     if arguments.json:
         print(json.dumps([asdict(entry) for entry in found], indent=2, ensure_ascii=False))

@@ -87,7 +87,8 @@ class LogScreen(HubScreen):
     AUTO_FOCUS = "LogView"
     ABOUT = (
         "The log of a server, from its end. The column on the left has the level (W, E, C) and the "
-        "rank of each line. Progress that was rewritten in place is one line. Performance warnings "
+        "rank of each line. Progress that was rewritten in place, or printed a line a step, is one "
+        "line; z opens it. Performance warnings "
         "and the newest errors stay above the log. The position is that of the line under the "
         "cursor; of a large log the number of lines is estimated. Esc ends a search that runs, "
         "then the filter, then leaves."
@@ -252,6 +253,7 @@ class LogScreen(HubScreen):
 
     def _go(self, offset: int) -> None:
         """Put the cursor on a line that was found."""
+        self.view.open_at(offset)
         self.view.go(offset)
 
     def _search_for(self, text: str) -> None:

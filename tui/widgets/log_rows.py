@@ -49,7 +49,7 @@ def spans_of(item: Item, glyph: str, folded: int = 0) -> list[Span]:
     if line.truncated:
         spans.append((f"  [{line.size} bytes, cut]", "warning"))
     if folded:
-        spans.append((f"  [{folded} lines folded, z opens]", "info"))
+        spans.append((f"  [{folded} line{'' if folded == 1 else 's'} folded, z opens]", "info"))
     return spans
 
 

@@ -5,24 +5,26 @@ The screen that owns it feeds the window (`LogWindow`) as far as `needs` says an
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.binding import BindingType
 from textual.message import Message
 
-from backends.servers.logquery import Kind, Pattern, kind_of
+from backends.servers.logfolds import Shown, folded_bars, folded_tracebacks
+from backends.servers.logquery import Pattern
 from backends.servers.logtext import Item, LogText
-from backends.servers.logwindow import LogWindow
+from backends.servers.logwindow import MAX_ITEMS, LogWindow
 from tui.bindings import bindings
 from tui.rows import Line, Row
 from tui.themes import Look
 from tui.widgets.log_rows import rows_of
 from tui.widgets.rows_view import RowsView
 
-Shown = tuple[Item, int]
-"""An item and how many lines are folded into it."""
 SIDE_STEP = 20
+MAX_AROUND = MAX_ITEMS // 3
+"""Items that are wanted above or below the cursor at most, however few of them are shown."""
 
 
 class LogView(RowsView, can_focus=True):
@@ -70,27 +72,13 @@ class LogView(RowsView, can_focus=True):
     # ---- what is there
 
     def shown(self) -> list[Shown]:
-        """The items of the window, tracebacks folded."""
+        """The items of the window: bars that were printed a line a step folded, and tracebacks."""
         state = (id(self.window), self.window.version, self.fold, len(self._opened))
         if state != self._shown_for:
             self._shown_for = state
-            self._shown = self._folded() if self.fold else [(i, 0) for i in self.window.items]
+            shown = folded_bars(self.window.items, self._opened)
+            self._shown = folded_tracebacks(shown, self._opened) if self.fold else shown
         return self._shown
-
-    def _folded(self) -> list[Shown]:
-        result: list[Shown] = []
-        head = -1
-        for item in self.window.items:
-            kind = kind_of(item.line) if item.line is not None else Kind.PLAIN
-            if kind is Kind.HEAD:
-                head = len(result)
-            elif kind is not Kind.FRAME:
-                head = -1
-            elif head >= 0 and result[head][0].offset not in self._opened:
-                result[head] = (result[head][0], result[head][1] + 1)
-                continue
-            result.append((item, 0))
-        return result
 
     def index(self, offset: int) -> int:
         """The shown item that holds a place, or the nearest before it."""
@@ -111,27 +99,32 @@ class LogView(RowsView, can_focus=True):
         return shown[self.index(self.cursor)][0] if shown else None
 
     def selection(self) -> list[Item]:
-        """The items that are marked, or the one under the cursor."""
+        """The items that are marked, or the one under the cursor, with what is folded into them."""
         shown = self.shown()
         if not shown:
             return []
         here = self.index(self.cursor)
         there = here if self.chosen_from is None else self.index(self.chosen_from)
         low, high = min(here, there), max(here, there)
-        begin, end = shown[low][0].offset, shown[high][0].offset
-        return [item for item in self.window.items if begin <= item.offset <= end]
+        begin = shown[low][0].offset
+        end = shown[high + 1][0].offset if high + 1 < len(shown) else self.window.high
+        return [item for item in self.window.items if begin <= item.offset < max(end, begin + 1)]
 
     def needs(self) -> tuple[int, int]:
         """How many items more are wanted before and behind what the window holds."""
         height = max(1, self.size.height)
-        shown = self.shown()
+        shown, items = self.shown(), self.window.items
         if self.follow:
-            before = 0 if self.window.at_start else max(0, height * 2 - len(shown))
+            enough = self.window.at_start or len(items) >= MAX_AROUND
+            before = 0 if enough else max(0, height * 2 - len(shown))
             return before, 0 if self.window.at_end else height
         here = self.index(self.cursor)
+        above = bisect_left(items, self.cursor, key=lambda item: item.offset)
+        below = len(items) - above
         before = 0 if self.window.at_start else max(0, height * 2 - here)
         behind = 0 if self.window.at_end else max(0, height * 2 - (len(shown) - here))
-        return before, behind
+        # What is folded takes room in the window and none on screen.
+        return before if above < MAX_AROUND else 0, behind if below < MAX_AROUND else 0
 
     # ---- drawing
 
@@ -200,6 +193,10 @@ class LogView(RowsView, can_focus=True):
         self.cursor = self._top = offset
         self._jumped = True
         self._show_moved()
+
+    def open_at(self, offset: int) -> None:
+        """Unfold what holds a place, so that its line is seen."""
+        self._opened.add(offset)
 
     def unfollow(self) -> None:
         """Stay where one is."""
@@ -278,10 +275,10 @@ class LogView(RowsView, can_focus=True):
         self._show_moved()
 
     def action_fold(self) -> None:
-        """Fold tracebacks; on one that is folded, open it."""
+        """On something that is folded, open it; else fold tracebacks, or all as it was."""
         item = self.current
         shown = self.shown()
-        if self.fold and item is not None and shown[self.index(self.cursor)][1]:
+        if item is not None and shown[self.index(self.cursor)][1]:
             self._opened.add(item.offset)
         else:
             self.fold = not self.fold

@@ -12,10 +12,10 @@ from typing import Annotated, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from backends import paths
+from backends import paths, toml
 from backends.errors import ConfigError
 
-Seconds = Annotated[float, Meta(gt=0)]
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 
 
 class TuningConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -165,7 +165,7 @@ def parse(text: str, path: Path | None = None) -> Config:
         ConfigError: With file, line, key and the nearest valid key.
     """
     try:
-        table = tomllib.loads(text)
+        table = toml.loads(text)
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"at line (\d+)", str(error))
         line = int(found[1]) if found else text.count("\n") + 1  # else "at end of document"
@@ -333,6 +333,12 @@ def _check_hosts(hosts: Sequence[HostConfig], place: _Place) -> None:
                 f"`hosts.hypervisor`: there is no host {host.hypervisor!r}",
                 ("hosts", index, "hypervisor"),
                 nearest(host.hypervisor, names),
+            )
+        if host.hypervisor == host.name:
+            raise place.error(
+                f"`hosts.hypervisor`: {host.name!r} can't be its own",
+                ("hosts", index, "hypervisor"),
+                "name the host that it is a guest of, or leave it out",
             )
         if host.container is not None and host.hypervisor is None:
             raise place.error(

@@ -29,7 +29,7 @@ def load_state(path: Path | None = None) -> RoomState:
     try:
         with (path or paths.state_file()).open("rb") as file:
             return msgspec.convert(tomllib.load(file), RoomState, strict=True)
-    except (OSError, ValueError, msgspec.ValidationError):
+    except (OSError, ValueError, RecursionError, msgspec.ValidationError):
         return RoomState()
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from backends import paths
+from backends import paths, toml
 from backends.bench.plan import (
     Choice,
     Closed,
@@ -65,7 +65,7 @@ def load(name_or_path: str) -> Plan:
 def parse(text: str, path: Path | None = None) -> Plan:
     """A plan from TOML, checked. Raises ConfigError."""
     try:
-        plan = msgspec.toml.decode(text, type=Plan)
+        plan = toml.decode(text, Plan)
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"the plan is not valid: {_readable(str(error))}",
@@ -128,7 +128,7 @@ def check(plan: Plan, path: Path | None = None) -> None:
     for name in ("stream", "messages", "prompt", "max_tokens", "stream_options"):
         if name in plan.body:
             raise wrong(f"body.{name} is set by the generator", "leave it out")
-    if len(unroll(plan)) > MAX_STEPS:
+    if plan.repetitions > MAX_STEPS or len(unroll(plan)) > MAX_STEPS:
         raise wrong(f"it unrolls to more than {MAX_STEPS} steps", "fewer steps or repetitions")
 
 

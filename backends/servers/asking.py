@@ -134,7 +134,7 @@ def first_model(body: str) -> str | None:
     """The first name in an answer of `/v1/models`."""
     try:
         name = json.loads(body)["data"][0]["id"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return None
     return name if isinstance(name, str) else None
 
@@ -150,6 +150,6 @@ def read_completion(answer: HttpAnswer, now_s: float) -> CompletionSeen:
     try:
         body = json.loads(answer.body)
         complete = bool(body["choices"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return CompletionSeen(now_s, ok=False, detail="the answer is no completion")
     return CompletionSeen(now_s, ok=complete, detail="" if complete else "no choice in it")

@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from backends import toml
 from backends.errors import ConfigError
 from backends.servers.engines import EngineId, Phase
 from backends.servers.phrases import required_text
@@ -218,7 +219,7 @@ def parse_catalogue(text: str, *, path: Path | None = None) -> list[CauseEntry]:
             is no regular expression or has capitals, which could never be found.
     """
     try:
-        entries = msgspec.convert(tomllib.loads(text), _File).cause
+        entries = msgspec.convert(toml.loads(text), _File).cause
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"the failure catalogue is no valid TOML: {error}", path=path) from error
     except msgspec.ValidationError as error:

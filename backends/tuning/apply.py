@@ -6,6 +6,7 @@ something that can be taken back.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -13,6 +14,7 @@ from typing import Final
 import msgspec
 
 from backends.errors import AgentGone, LinkError, ReadOnlyError, RequestTimeout, RoomError
+from backends.storage.failure import StorageError
 from backends.tuning import changes
 from backends.tuning.facts import Vantage
 from backends.tuning.findings import Finding, Verdict
@@ -47,7 +49,8 @@ async def apply(
         planned: What, as shown.
         reading: The folder for `/`, and sudo.
         told: Is called with each fix as it begins (`BEGUN`) and with its result.
-        keep: Stores all results so far, before each fix and after it.
+        keep: Stores all results so far, before each fix and after it; a fix that can't be
+            written down first is not begun.
     """
     reading = reading or Reading()
     state: Known = dict(planned.known)
@@ -70,13 +73,19 @@ async def apply(
         else:
             begun = _begun(again)
             told(begun)
-            await keep([*results, begun])
-            result = await _one(machines, planned.snapshot, again, reading, lost)
+            try:
+                await keep([*results, begun])
+            except StorageError as error:
+                words = f"not begun, since it can't be written down first: {error}"
+                result = _result(again, Outcome.REFUSED, words)
+            else:
+                result = await _one(machines, planned.snapshot, again, reading, lost)
         for path, data in result.after.items():
             old = state.get((task.vantage, path), File(None))
             state[task.vantage, path] = replace(old, data=data)
         results.append(result)
-        await keep(results)
+        with contextlib.suppress(StorageError):  # it stands there as begun; no other is begun
+            await keep(results)
         told(result)
     return results
 

@@ -34,6 +34,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from backends import toml
 from backends.errors import ConfigError
 from backends.tuning import numbers
 from backends.tuning.catalogue import Entry, entries
@@ -130,7 +131,7 @@ def parse(text: str, path: Path | None = None, known: Collection[str] = ()) -> C
     if len(text) > MAX_CHARS:
         raise ConfigError("tuning checks: the file is too long", path=path, hint="at most 1 MiB")
     try:
-        written = msgspec.toml.decode(text, type=_Written)
+        written = toml.decode(text, _Written)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise _explained(error, text, path) from error
     expected = {name: str(value) for name, value in written.expected.items()}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from backends.errors import RoomError
+from backends.storage.failure import StorageError
 from backends.storage.tuning_tables import StoredSnapshot, TuningHistory
 from backends.tuning import apply as applying
 from backends.tuning import prepare, rollback
@@ -61,12 +62,11 @@ class Desk:
         self.reading = reading or Reading()
 
     async def judge(self, timeout_s: float = 30.0) -> Judged:
-        """Read and judge; the run is kept.
+        """Read and judge; the run is kept, or a note says why not.
 
         Raises:
             LinkError: The host is out of reach.
             AgentError: It gave no facts.
-            StorageError: The run could not be kept.
         """
         gathered = await gather(
             self.machines.host,
@@ -82,7 +82,11 @@ class Desk:
             keep(history, gathered, findings)
             return worse
 
-        return Judged(gathered, findings, await _stored(kept))
+        try:
+            return Judged(gathered, findings, await _stored(kept))
+        except StorageError as error:  # a history that can't be written hides no finding
+            notes = (*gathered.notes, f"this run is not kept: {error}")
+            return Judged(replace(gathered, notes=notes), findings, None)
 
     async def again(self, judged: Judged) -> Judged:
         """The same readings judged by other options; nothing is read, nothing kept."""
@@ -156,7 +160,8 @@ class Desk:
         except RoomError:
             return results, None
         results = applying.verify(results, planned, judged.findings)
-        await keep_results(results)
+        with contextlib.suppress(StorageError):  # what was done is kept; its verification is not
+            await keep_results(results)
         return results, judged
 
     async def snapshots(self) -> list[StoredSnapshot]:

@@ -15,7 +15,7 @@ from typing import Final
 from backends import config as configuration
 from backends.clock import SYSTEM_CLOCK
 from backends.config import Config, HostConfig
-from backends.errors import ReadOnlyError, UsageError
+from backends.errors import ReadOnlyError, RoomError, UsageError
 from backends.hub import RoomHub
 from backends.servers.catalogue import load_catalogue
 from backends.servers.desk import ServerDesk
@@ -108,8 +108,21 @@ async def _reach(
     async with RoomHub([host], config, terminal_prompter()) as hub:
         session = hub.sessions[0]
         await reached(session, arguments.connect_timeout)
-        with contextlib.closing(StartHistory.at_home()) as starts:
+        starts = _earlier_starts()
+        try:
             yield Place(session, ServerDesk(session, mine, catalogue, starts), profile)
+        finally:
+            if starts is not None:
+                starts.close()
+
+
+def _earlier_starts() -> StartHistory | None:
+    """The history of starts; without one there is no time left, but all else."""
+    try:
+        return StartHistory.at_home()
+    except RoomError as error:
+        say(f"note: without earlier starts: {error}")
+        return None
 
 
 def allow_changes(arguments: argparse.Namespace, session: HostSession) -> None:
@@ -183,7 +196,10 @@ async def follow_start(
     except TimeoutError:
         say(f"not ready after {timeout_s:g} s: {watch.assessment.why}")
         return EXIT_TIMED_OUT, watch.assessment
-    await place.desk.record(watch, found)
+    try:
+        await place.desk.record(watch, found)
+    except RoomError as error:  # a full disk here says nothing of the server
+        say(f"note: this start is not in the history: {error}")
     if found.state in ANSWERING:
         return 0, found
     if found.state in OVER:

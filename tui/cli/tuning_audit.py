@@ -13,7 +13,7 @@ import msgspec
 
 from backends import config as configuration
 from backends.config import Config, HostConfig
-from backends.errors import UsageError
+from backends.errors import RoomError, UsageError
 from backends.hub import RoomHub
 from backends.storage.tuning_tables import TuningHistory
 from backends.tuning import report
@@ -72,10 +72,13 @@ async def _audit(
                 found.append(one)
                 if not arguments.json:
                     print(line(one), flush=True)
-    with contextlib.closing(TuningHistory.at_home()) as history:
-        for one in found:
-            if one.gathered is not None:
-                keep(history, one.gathered, list(one.findings))
+    try:
+        with contextlib.closing(TuningHistory.at_home()) as history:
+            for one in found:
+                if one.gathered is not None:
+                    keep(history, one.gathered, list(one.findings))
+    except RoomError as error:  # the hosts are judged all the same
+        print(f"note: these runs are not kept: {error}", file=sys.stderr)
     if arguments.json:
         order = {host.name: place for place, (host, _) in enumerate(pairs)}
         found.sort(key=lambda one: order[one.host])

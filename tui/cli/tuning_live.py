@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from backends import config as configuration
 from backends.config import Config, HostConfig
-from backends.errors import ConfigError
+from backends.errors import ConfigError, RoomError
 from backends.hub import RoomHub
 from backends.session import HostSession
 from backends.storage.measurement_tables import MeasurementHistory
@@ -130,9 +130,13 @@ def _remember(gathered: Gathered, findings: Sequence[Finding]) -> None:
     """Say what could not be read and what a boot took back, and keep the run."""
     for note in gathered.notes:
         print(f"note: {note}", file=sys.stderr)
-    with contextlib.closing(TuningHistory.at_home()) as history:
-        worse = fell_back(history.runs(gathered.document.host), gathered, findings)
-        keep(history, gathered, findings)
+    worse = None
+    try:
+        with contextlib.closing(TuningHistory.at_home()) as history:
+            worse = fell_back(history.runs(gathered.document.host), gathered, findings)
+            keep(history, gathered, findings)
+    except RoomError as error:  # the host is judged all the same
+        print(f"note: this run is not kept: {error}", file=sys.stderr)
     if worse is not None:
         count = len(worse)
         said = f"{count} checks fell back" if count else "nothing fell back"

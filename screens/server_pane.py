@@ -112,7 +112,7 @@ class ServerPane(Pane, RowList):
         for text in view.found.disagreements if view.found is not None else ():
             found += sections.said(f"{glyphs.warning} {text}", width, "warning")
         if view.failed:
-            found += sections.cause_rows(view, width, glyphs)[2:]
+            found += sections.cause_rows(view, width, glyphs, headed=False)
         elif view.starts:
             found += sections.phase_rows(view, width, glyphs)
         found += sections.warning_rows(view, width, glyphs)

@@ -54,13 +54,15 @@ def head_rows(view: ServerView, width: int, glyphs: Glyphs) -> list[Row]:
     return rows
 
 
-def cause_rows(view: ServerView, width: int, glyphs: Glyphs) -> list[Row]:
-    """Of a crash: what failed, the lines that show it, what to try."""
+def cause_rows(view: ServerView, width: int, glyphs: Glyphs, *, headed: bool = True) -> list[Row]:
+    """Of a crash: what failed (where `headed`), the lines that show it, what to try."""
     verdict, found = view.verdict, view.found
     if not view.failed or found is None:
         return []
-    rows = [title("what failed", width, glyphs)]
-    rows += said(cause_title(view), width, "critical")
+    rows: list[Row] = []
+    if headed:
+        rows.append(title("what failed", width, glyphs))
+        rows += said(cause_title(view), width, "critical")
     if verdict is not None and verdict.outcome.value in ("crash", "stalled"):
         if verdict.evidence is not None:
             rows += said(f"line {verdict.evidence.line}: {verdict.evidence.text}", width, "text")

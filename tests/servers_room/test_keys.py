@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from textual.pilot import Pilot
 
@@ -332,6 +334,19 @@ async def test_what_a_dead_server_runs_with_is_not_said() -> None:
         rows = configuration_rows(shown, 80, UNICODE)
         text = "\n".join("".join(part for part, _ in row.spans) for row in rows)
         assert says in text
+
+
+async def test_a_cause_of_two_lines_stands_once_in_the_pane() -> None:
+    long = "out of GPU memory after the weights: for workspaces, graphs or the KV cache"
+    shown = crashed_view()
+    assert shown.verdict is not None
+    board = StillBoard(replace(shown, verdict=replace(shown.verdict, title=long)))
+    app = room(board)
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        text = await pressed(pilot, "2")
+    assert text.count("or the KV cache") == 1
+    assert "line 1204" in text
 
 
 async def test_a_crash_shows_cause_evidence_and_what_to_try_in_80x24() -> None:

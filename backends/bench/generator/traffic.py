@@ -22,7 +22,7 @@ MAX_PENDING_BYTES = 64 << 20
 MAX_FINISHED = 2000
 BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 OPENING_AT_ONCE = 128
-WATCH_NS = 60_000_000
+WATCH_NS = 150_000_000
 """How long before its end a drained stream is read event by event again, or two tokens before."""
 BATCH = 8
 """So much is left to pile up: work in a row finds its code and data in the processor's cache, where

@@ -18,6 +18,7 @@ from backends.sim.nvml import SETUPS, Setup, server_processes
 KERNEL_LOG: Final = "kernel.log"
 """A file beside the processes that stands for the host's kernel log."""
 CPUS: Final = 128
+BOOT_ID: Final = "5a1e0000-0000-4000-8000-00000000b007"
 MEMORY_KB: Final = 1_584_529_408
 UPTIME_S: Final = 9 * 86400 + 4242.0
 """At the start of the demo."""
@@ -108,7 +109,7 @@ class ProcTree:
         (self.root / "net").mkdir(exist_ok=True)
         random = self.root / "sys/kernel/random"
         random.mkdir(parents=True, exist_ok=True)
-        (random / "boot_id").write_text("5a1e0000-0000-4000-8000-00000000b007\n")
+        (random / "boot_id").write_text(BOOT_ID + "\n")
         cpus = "".join(
             f"processor\t: {cpu}\nmodel name\t: AMD EPYC 9555 64-Core Processor\n\n"
             for cpu in range(CPUS)

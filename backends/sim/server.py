@@ -29,14 +29,17 @@ from typing import Final
 import asyncssh
 
 from backends.agent.loader import STUB
+from backends.sim import host_tree
 from backends.sim.engine import STATE_FILE
 from backends.sim.machine import DemoServers, environment
 from backends.sim.nvml import SETUPS
-from backends.sim.proc_tree import KERNEL_LOG, ProcTree
+from backends.sim.proc_tree import CPUS, KERNEL_LOG, ProcTree
 from backends.sim.profiles import port_of
 from backends.sim.scenarios import nvml_source
 
 PROC: Final = "proc"
+HOST: Final = "host"
+"""The folder that stands for `/` when the checklist reads or changes the demo host."""
 _MAX_PAYLOAD: Final = 8 << 20
 _CHUNK: Final = 65536
 _PROC_EVERY_S: Final = 1.0
@@ -63,6 +66,7 @@ def simulated_settings(piece: bytes, proc_root: Path) -> bytes:
         "proc_root": str(proc_root),
         "kernel_log": str(proc_root / KERNEL_LOG),
         "engine_state": str(proc_root.parent / STATE_FILE),
+        "root": str(proc_root.parent / HOST),
     }
     return _packed({**_table(piece), **places})
 
@@ -216,6 +220,7 @@ async def run(scenario: str, port: int) -> None:
         (folder / PROC).mkdir()
         tree = ProcTree(folder / PROC, scenario)
         tree.write()
+        host_tree.write(folder / HOST, folder / PROC, CPUS, SETUPS[scenario].cards)
         keepers = [asyncio.create_task(_keep_current(tree))]
         if SETUPS[scenario].load > 0:
             servers = DemoServers(folder)

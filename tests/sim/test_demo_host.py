@@ -14,7 +14,13 @@ import pytest
 from backends.config import HostConfig
 from backends.hub import RoomHub
 from backends.model import DriverState, HostSnapshot, LinkState
+from backends.sim import host_tree
+from backends.sim.proc_tree import BOOT_ID, CPUS
 from backends.sim.server import simulated_modules, simulated_settings
+from backends.tuning.desk import Desk
+from backends.tuning.machines import Machines
+from backends.tuning.snapshot import Outcome
+from backends.tuning.steps import Form
 from tests.telemetry.test_decode import assert_honest
 
 pytestmark = pytest.mark.real
@@ -31,7 +37,9 @@ async def wait_for_processes(hub: RoomHub) -> HostSnapshot:
     while time.monotonic() < end_s:
         snapshot = session.snapshot
         gpus = snapshot.gpus
-        if gpus and gpus[0].readings.energy_j is not None and snapshot.processes:
+        first = gpus[0].readings if gpus else None
+        lanes = first is not None and None not in (first.energy_j, first.power_w)
+        if lanes and snapshot.processes:
             return snapshot
         await asyncio.sleep(0.05)
     raise AssertionError(f"no processes: {snapshot.link} {snapshot.driver} {snapshot.notes}")
@@ -79,7 +87,7 @@ def test_what_the_near_side_sent_is_kept() -> None:
     )
     assert settings == {
         "interval_s": 3, "proc_root": "/tmp/d/proc", "kernel_log": "/tmp/d/proc/kernel.log",
-        "engine_state": "/tmp/d/engine.json",
+        "engine_state": "/tmp/d/engine.json", "root": "/tmp/d/host",
     }  # fmt: skip
     modules = swapped(lambda sent: simulated_modules(sent, "idle"), {"x": "1", "pynvml": "real"})
     assert modules["x"] == "1"
@@ -88,17 +96,38 @@ def test_what_the_near_side_sent_is_kept() -> None:
 
 async def test_the_machine_that_plays_the_demo_host_is_never_changed(tmp_path: Path) -> None:
     file = tmp_path / "setting"
-    step = {"kind": "file", "path": str(file), "data": "MQ==", "mode": 0o644}
+    paths = (str(file), f"/../..{file}")
     async with RoomHub([HostConfig(name="demo", target="demo")]) as hub:
         await wait_for_processes(hub)
         session = hub.sessions[0]
-        looked = {"paths": [str(file)]}
-        found = await session.request("changes.read", looked, asked_by="test", what="read")
-        assert isinstance(found, dict)
-        asked = {"steps": [step], "boot_id": found["boot_id"]}
-        answer = await session.request(
-            "changes.carry_out", asked, asked_by="test", what="change", changes_host=True
-        )
-    assert isinstance(answer, dict)
-    assert "simulated" in answer["refused"]
+        for path in paths:
+            step = {"kind": "file", "path": path, "data": "MQ==", "mode": 0o644}
+            asked = {"steps": [step], "boot_id": BOOT_ID, "root": "/"}
+            await session.request(
+                "changes.carry_out", asked, asked_by="test", what="change", changes_host=True
+            )
     assert not file.exists()
+
+
+async def test_the_checklist_of_the_demo_is_of_the_demo_and_is_put_right_there() -> None:
+    async with RoomHub([HostConfig(name="demo", target="demo")]) as hub:
+        await wait_for_processes(hub)
+        desk = Desk(Machines(hub.sessions[0]))
+        judged = await desk.judge()
+        facts = {fact.key: fact.value for fact in judged.gathered.document.facts}
+        assert facts["/proc/sys/kernel/osrelease"] == host_tree.KERNEL + "\n"
+        assert facts["/sys/devices/system/cpu/online"] == f"0-{CPUS - 1}\n"
+        found = {f.check: f.verdict.value for f in judged.findings}
+        assert found["gpu.count"] == "PASS"
+        assert found["gpu.driver_match"] != "FAIL"
+        for check in ("cpu.governor", "numa.balancing", "cpu.scaling_driver"):
+            assert found[check] == "WARN", check
+        plan = await desk.plan(judged, ["cpu.governor", "numa.balancing"], form=Form.BOTH)
+        await desk.keep_snapshot(plan)
+        results, after = await desk.apply(plan)
+        assert {r.outcome for r in results} == {Outcome.APPLIED}
+        assert after is not None
+        now = {f.check: f.verdict.value for f in after.findings}
+        assert (now["cpu.governor"], now["numa.balancing"]) == ("PASS", "PASS")
+        back = await desk.roll_back((await desk.snapshots())[0])
+        assert {r.outcome for r in back} == {Outcome.APPLIED}

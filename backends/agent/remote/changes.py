@@ -24,21 +24,25 @@ MAX_OUTPUT = 4000
 COMMAND_S = 120.0
 LOCK_S = 10.0
 SEARCHED = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-SIMULATED = "this host is simulated: the machine that plays it is left as it is"
 LINE = re.compile(r"^\[\s*(\d+\.\d+)\]")
 
 
 def register(agent: Any) -> None:
     """Add the methods of this area."""
-    # A host whose processes are listed elsewhere is simulated: what lies below is another machine.
-    simulated = str(agent.settings.get("proc_root", "/proc")) != "/proc"
-    carry = (lambda params: {"refused": SIMULATED}) if simulated else _carry_out
-    agent.methods.add("changes.read", lambda params: _ask("read", params), threaded=True)
-    agent.methods.add("changes.carry_out", carry, threaded=True)
+    # A simulated host lies in a folder: the machine that plays it is neither read nor changed.
+    held = {"root": agent.settings["root"]} if "root" in agent.settings else {}
+    for name in ("read", "carry_out"):
+        agent.methods.add("changes." + name, _method(name, held), threaded=True)
 
 
-def _carry_out(params: Dict[str, Any]) -> Any:
-    return _ask("carry_out", params)
+def _method(function: str, held: Dict[str, Any]) -> Any:
+    def answer(params: Dict[str, Any]) -> Any:
+        paths = [*params.get("paths", ()), *(s.get("path", "") for s in params.get("steps", ()))]
+        if held and any(".." in path.split("/") for path in paths):
+            return {"refused": "a path leaves the folder of the simulated host"}
+        return _ask(function, {**params, **held})
+
+    return answer
 
 
 def _ask(function: str, params: Dict[str, Any]) -> Any:

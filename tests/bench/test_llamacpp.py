@@ -68,7 +68,8 @@ async def test_its_own_route_by_token_ids(llama: LlamaServer, tmp_path: Path) ->
     assert ledger.server_input == 16 * 96
     assert ledger.foreign_output_share == 0.0
     assert {record.cached_tokens for record in records} == {0}
-    assert step.itl_s is not None
+    # Where such characters leave the tokens of an event unknown there is no such figure.
+    assert (step.itl_s is not None) is all(record.tokens_known for record in records)
 
 
 async def test_its_timings_and_ours(llama: LlamaServer, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import math
 from enum import StrEnum
 from typing import Final
 
-from backends.bench.model_config import Attention, Latent, Layer, ModelShape
+from backends.bench.model_shape import Attention, Latent, Layer, ModelShape
 
 INDEX_KEY_SCALE_BYTES: Final = 4
 

@@ -16,13 +16,14 @@ from typing import Final
 
 import msgspec
 
+from backends.bench import request_figures as figures
+from backends.bench.client_ledger import ClientLedger
 from backends.bench.request_record import RequestRecord
 from backends.bench.results import (
     Goodput,
     StepResult,
     Throughput,
     TimeBlock,
-    TokenLedger,
     TokenSource,
 )
 from backends.bench.summaries import counted_summary, percentile, summary
@@ -80,9 +81,7 @@ class StepMetrics:
         self._events = self._event_tokens = self._full_events = self._merged = 0
         self._reasoning: int | None = None
         self._worst = -1
-        self._usage = Counter[str]()
-        self._usage_missing = False
-        self._asked_input_missing = False
+        self._ledger = ClientLedger()
         self._first_sent = math.inf
         self._last_byte = -math.inf
         self._last_measured_sent = -math.inf
@@ -124,9 +123,9 @@ class StepMetrics:
                     record.last_token_s or record.end_s,
                     inputs or 0,
                     record.output_tokens or 0,
-                    _ttft(record),
-                    tpot(record),
-                    _e2e(record),
+                    figures.ttft(record),
+                    figures.tpot(record),
+                    figures.e2e(record),
                 )
             )
         if record.phase == "measure":
@@ -141,7 +140,7 @@ class StepMetrics:
         if record.first_token_s is None:
             bins[int((record.last_token_s or record.end_s) / BIN_S)] += tokens
             return
-        shares = arrival_tokens(record)
+        shares = figures.arrival_tokens(record)
         at_us = round(record.first_token_s * 1e6)
         width = round(BIN_S * 1e6)
         bins[at_us // width] += shares[0]
@@ -170,7 +169,7 @@ class StepMetrics:
         self._succeeded += 1
         assert record.sent_s is not None
         series = self._series
-        ttft, token_s, e2e = _ttft(record), tpot(record), _e2e(record)
+        ttft, token_s, e2e = figures.ttft(record), figures.tpot(record), figures.e2e(record)
         series["e2e"].append(e2e)
         if ttft is not None:
             series["ttft"].append(ttft)
@@ -211,26 +210,9 @@ class StepMetrics:
             self._reasoning = (self._reasoning or 0) + record.reasoning_tokens
         if record.source is not None:
             self._worst = max(self._worst, _SOURCES.index(record.source))
-        self._count(record)
+        self._ledger.add(record)
         if self._limits and self._meets(record, ttft, token_s, e2e):
             self._good += 1
-
-    def _count(self, record: RequestRecord) -> None:
-        if record.asked_input is None:
-            self._asked_input_missing = True
-        self._usage["asked_input"] += record.asked_input or 0
-        self._usage["asked_output"] += record.asked_output or 0
-        self._usage["seen_output"] += (
-            sum(record.arrival_tokens) if record.arrival_tokens else record.events
-        )
-        if record.source is TokenSource.USAGE and record.input_tokens is not None:
-            self._usage["input"] += record.input_tokens
-            self._usage["output"] += record.output_tokens or 0
-        else:
-            self._usage_missing = True
-        if record.cached_tokens is not None:
-            self._usage["cached"] += record.cached_tokens
-            self._usage["cached_known"] += 1
 
     def _meets(
         self, record: RequestRecord, ttft: float | None, token_s: float | None, e2e: float
@@ -387,74 +369,8 @@ class StepMetrics:
             events=self._events,
             tokens_per_event=self._event_tokens / self._events if self._events else None,
             blocks=self.blocks(*window) if window else (),
-            ledger=self.ledger(),
+            ledger=self._ledger.result(),
         )
-
-    def ledger(self) -> TokenLedger:
-        """The client's side of the ledger: asked, reported by `usage`, seen in events."""
-        if not self._succeeded:
-            return TokenLedger()
-        usage = self._usage
-        remarks = []
-        if not self._usage_missing:
-            for name, asked, got in (
-                ("input", usage["asked_input"], usage["input"]),
-                ("seen output", usage["seen_output"], usage["output"]),
-            ):
-                if name == "input" and self._asked_input_missing:
-                    continue
-                if asked and abs(got - asked) > 0.01 * asked and name == "input":
-                    remarks.append(f"{got} input tokens by usage, {asked} asked for")
-        return TokenLedger(
-            asked_input=None if self._asked_input_missing else usage["asked_input"],
-            asked_output=usage["asked_output"],
-            usage_input=None if self._usage_missing else usage["input"],
-            usage_output=None if self._usage_missing else usage["output"],
-            usage_cached_input=usage["cached"] if usage["cached_known"] else None,
-            seen_output=usage["seen_output"],
-            remarks=tuple(remarks),
-        )
-
-
-def arrival_tokens(record: RequestRecord) -> list[float]:
-    """Tokens of each arrival; shared out by events where they are not known."""
-    arrivals = len(record.gaps_us) + 1
-    counts = list(record.arrival_tokens or (1,) * arrivals)
-    tokens = record.output_tokens or 0
-    counted = sum(counts)
-    if record.tokens_known or counted in (0, tokens):
-        # At most one is missing: the end of the sequence, which has no event of its own.
-        shares: list[float] = list(counts)
-        shares[-1] += tokens - counted if record.tokens_known else 0
-        return shares
-    return [count * tokens / counted for count in counts]
-
-
-def tpot(record: RequestRecord) -> float | None:
-    """Time per output token, without those of the first event; None of fewer than two events.
-
-    (last - first token event) / (n - tokens of the first event). Where the tokens of an event
-    are not known, those of the first are taken to be its share.
-    """
-    first, last = record.first_token_s, record.last_token_s
-    if not record.ok or not record.gaps_us or first is None or last is None:
-        return None
-    shares = arrival_tokens(record)
-    rest = (record.output_tokens or 0) - shares[0]
-    if rest <= 0:
-        return None
-    return (last - first) / rest
-
-
-def _ttft(record: RequestRecord) -> float | None:
-    if record.first_token_s is None or record.sent_s is None:
-        return None
-    return record.first_token_s - record.sent_s
-
-
-def _e2e(record: RequestRecord) -> float:
-    begun = record.sent_s if record.sent_s is not None else record.due_s
-    return (record.last_token_s or record.end_s) - begun
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

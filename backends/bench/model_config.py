@@ -6,125 +6,17 @@ here reads weights; `weight_files` does, and is more exact where it can.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Mapping
 from typing import Final
 
 from backends.bench.json_fields import MAX_LAYERS, Fields, ModelError
+from backends.bench.model_layers import attention_kinds, layers_of
+from backends.bench.model_shape import Indexer, Latent, Linear, Mixture, ModelShape
 
 MAX_EXPERTS: Final = 1 << 16
 MAX_VOCABULARY: Final = 1 << 26
-
-
-class Attention(StrEnum):
-    """How a layer looks back, which decides what it keeps for each token."""
-
-    FULL = "full"
-    SLIDING = "sliding window"
-    LATENT = "latent (MLA)"
-    LINEAR = "linear"
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One decoder layer."""
-
-    attention: Attention
-    mixture: bool
-    """Whether the feed-forward part is a mixture of experts."""
-    ffn_size: int
-    """Width of the dense feed-forward part; 0 in a mixture layer."""
-    indexer: bool = False
-    """Whether the layer has a sparse-attention indexer of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Latent:
-    """Multi-head latent attention: dimensions of its projections."""
-
-    q_rank: int | None
-    kv_rank: int
-    nope_dim: int
-    rope_dim: int
-    value_dim: int
-
-
-@dataclass(frozen=True, slots=True)
-class Indexer:
-    """Sparse attention's indexer: its heads, and how many tokens it lets through."""
-
-    heads: int
-    head_dim: int
-    top_k: int
-
-
-@dataclass(frozen=True, slots=True)
-class Mixture:
-    """Mixture of experts: how many, how many of them a token uses, how wide."""
-
-    experts: int
-    experts_per_token: int
-    expert_size: int
-    shared_size: int
-    """Width of what every token passes besides; 0 for none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """Linear attention (gated delta net): heads and dimensions of keys and values."""
-
-    key_heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    kernel: int
-
-    @property
-    def state_bytes(self) -> int:
-        """State of one layer and sequence: float32 matrix a head, and the convolution's tail."""
-        matrix = self.value_heads * self.key_dim * self.value_dim * 4
-        channels = 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
-        return matrix + channels * (self.kernel - 1) * 2
-
-
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """Everything about a model that decides how many bytes and operations a token costs."""
-
-    model_type: str
-    hidden: int
-    layers: tuple[Layer, ...]
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocabulary: int
-    tied: bool
-    """Whether the output head is the embedding table."""
-    gated: bool
-    """Whether the feed-forward part has three matrices (gate, up, down) or two."""
-    bias: bool
-    qk_norm: bool
-    output_gate: bool
-    """Whether the query projection carries a gate of its own width besides."""
-    window: int
-    latent: Latent | None = None
-    indexer: Indexer | None = None
-    mixture: Mixture | None = None
-    linear: Linear | None = None
-    prediction_layers: int = 0
-    """Multi-token-prediction layers: stored, but read only when drafting with them."""
-    weight_bytes: float = 2.0
-    """Bytes of one unquantised parameter."""
-    norms_per_layer: int = 2
-    context_limit: int = 0
-    notes: tuple[str, ...] = ()
-    """What had to be assumed while reading."""
-
-    @property
-    def mixture_layers(self) -> int:
-        """How many layers are mixtures of experts."""
-        return sum(layer.mixture for layer in self.layers)
+FEED_FORWARD_NAMES: Final = ("intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_dim")
+KNOWN_DTYPES: Final = ("", "bfloat16", "float16", "float32", "half", "auto")
 
 
 def parse_shape(config: Mapping[str, object], where: str = "config.json") -> ModelShape:
@@ -166,11 +58,17 @@ def parse_shape(config: Mapping[str, object], where: str = "config.json") -> Mod
         "sliding_window", "sliding_window_size", "attention_chunk_size", default=0, low=0
     )
     linear = _linear(fields)
-    attention = _attention_kinds(fields, model_type, count, window, latent, linear)
-    layers = _layers(fields, model_type, count, hidden, mixture, indexer, attention)
+    attention = attention_kinds(fields, model_type, count, window, latent, linear)
+    layers = layers_of(fields, model_type, count, hidden, mixture, indexer, attention)
     if model_type not in KNOWN_TYPES:
         kind = model_type or "not named"
         notes.append(f"model type {kind} is not known here: read as a plain transformer")
+    dense = any(not layer.mixture for layer in layers)
+    if dense and not any(fields.has(name) for name in FEED_FORWARD_NAMES):
+        notes.append(f"no width of the feed-forward part is given: {4 * hidden} is taken")
+    dtype = _dtype(fields, config)
+    if dtype not in KNOWN_DTYPES:
+        notes.append(f"data type {dtype} is not known here: 2 bytes a parameter are taken")
     return ModelShape(
         model_type=model_type,
         hidden=hidden,
@@ -197,7 +95,7 @@ def parse_shape(config: Mapping[str, object], where: str = "config.json") -> Mod
             low=0,
             high=64,
         ),
-        weight_bytes=4.0 if _dtype(fields, config) == "float32" else 2.0,
+        weight_bytes=4.0 if dtype == "float32" else 2.0,
         norms_per_layer=4 if model_type.startswith(("gemma2", "gemma3")) else 2,
         context_limit=fields.integer(
             "max_position_embeddings", "n_positions", default=0, low=0, high=1 << 40
@@ -331,116 +229,3 @@ def _mixture(fields: Fields, model_type: str, hidden: int, notes: list[str]) -> 
         )
         shared = size * count
     return Mixture(experts, per_token, size, shared)
-
-
-def _attention_kinds(
-    fields: Fields,
-    model_type: str,
-    count: int,
-    window: int,
-    latent: Latent | None,
-    linear: Linear | None,
-) -> list[Attention]:
-    """The kind of each layer: from the list in the configuration, else from the family's rule."""
-    if latent is not None:
-        return [Attention.LATENT] * count
-    words = {
-        "linear_attention": Attention.LINEAR,
-        "sliding_attention": Attention.SLIDING,
-        "chunked_attention": Attention.SLIDING,
-    }
-    listed = fields.words("layer_types", MAX_LAYERS)
-    if listed:
-        if len(listed) < count:
-            raise fields.fail("layer_types", f"names {len(listed)} of {count} layers")
-        kinds = [words.get(word, Attention.FULL) for word in listed[:count]]
-        if Attention.LINEAR in kinds and linear is None:
-            raise fields.fail("linear_num_value_heads", "is missing, though layers are linear")
-        if Attention.SLIDING in kinds and not window:
-            raise fields.fail("sliding_window", "is missing, though layers have a window")
-        return kinds
-    rule = _family_rule(fields, model_type, window, linear)
-    return [rule(index) for index in range(count)]
-
-
-def _family_rule(
-    fields: Fields, model_type: str, window: int, linear: Linear | None
-) -> Callable[[int], Attention]:
-    """Where no list says it: which layers look back how far, by family."""
-
-    def every(period: int, others: Attention) -> Callable[[int], Attention]:
-        return lambda index: Attention.FULL if (index + 1) % period == 0 else others
-
-    if linear is not None:
-        return every(
-            fields.integer("full_attention_interval", default=4, high=MAX_LAYERS), Attention.LINEAR
-        )
-    if not window or not fields.flag("use_sliding_window", True):
-        return lambda _: Attention.FULL
-    if model_type.startswith("gemma3"):
-        period = fields.integer("sliding_window_pattern", "_sliding_window_pattern", default=6)
-        return every(period, Attention.SLIDING)
-    if model_type.startswith("llama4"):
-        return every(
-            fields.integer("no_rope_layer_interval", default=4, high=MAX_LAYERS), Attention.SLIDING
-        )
-    if model_type in ("gemma2", "gpt_oss"):
-        return every(2, Attention.SLIDING)
-    if model_type.startswith("qwen"):
-        first = fields.integer("max_window_layers", default=0, low=0)
-        return lambda index: Attention.SLIDING if index >= first else Attention.FULL
-    return lambda _: Attention.SLIDING
-
-
-def _layers(
-    fields: Fields,
-    model_type: str,
-    count: int,
-    hidden: int,
-    mixture: Mixture | None,
-    indexer: Indexer | None,
-    attention: Iterable[Attention],
-) -> tuple[Layer, ...]:
-    dense_size = fields.integer(
-        "intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_dim", default=4 * hidden
-    )
-    is_mixture = _mixture_rule(fields, count) if mixture else lambda _: False
-    shared_indexers = fields.words("indexer_types", MAX_LAYERS)
-    return tuple(
-        Layer(
-            attention=kind,
-            mixture=is_mixture(index),
-            ffn_size=0 if is_mixture(index) else dense_size,
-            indexer=indexer is not None
-            and not (index < len(shared_indexers) and shared_indexers[index] == "shared"),
-        )
-        for index, kind in enumerate(attention)
-    )
-
-
-def _mixture_rule(fields: Fields, count: int) -> Callable[[int], bool]:
-    """Which layers are mixtures: by list, by dense prefix, by step."""
-    listed = fields.words("mlp_layer_types", MAX_LAYERS)
-    if len(listed) >= count:
-        return lambda index: listed[index] in ("sparse", "moe")
-    layers = fields.integers("moe_layers")
-    if layers:
-        chosen = frozenset(layers)
-        return lambda index: index in chosen
-    frequency = fields.values.get("moe_layer_freq")
-    if isinstance(frequency, list):
-        flags = fields.integers("moe_layer_freq") or []
-        return lambda index: index < len(flags) and bool(flags[index])
-    dense_prefix = fields.integer(
-        "first_k_dense_replace", "moe_layer_start_index", default=0, low=0, high=MAX_LAYERS
-    )
-    every = fields.integer("moe_layer_freq", "interleave_moe_layer_step", default=1)
-    step = fields.integer("decoder_sparse_step", default=1)
-    dense = frozenset(fields.integers("mlp_only_layers") or ())
-    interleaved = fields.has("interleave_moe_layer_step")
-    return lambda index: (
-        index >= dense_prefix
-        and index not in dense
-        and (index + 1) % step == 0
-        and ((index + 1) % every == 0 if interleaved else index % every == 0)
-    )

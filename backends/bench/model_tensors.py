@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from backends.bench.model_config import Attention, Layer, ModelShape
+from backends.bench.model_shape import Attention, Layer, ModelShape
 from backends.bench.quantization import BF16, FP32, Quantization, Scheme
 
 

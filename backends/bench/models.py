@@ -13,7 +13,8 @@ import msgspec
 
 from backends.bench import gguf_file
 from backends.bench.json_fields import ModelError, read_json
-from backends.bench.model_config import ModelShape, parse_shape
+from backends.bench.model_config import parse_shape
+from backends.bench.model_shape import ModelShape
 from backends.bench.quantization import (
     SCHEMES,
     UNQUANTIZED,

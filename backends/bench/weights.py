@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from backends.bench.model_config import ModelShape
+from backends.bench.model_shape import ModelShape
 from backends.bench.model_tensors import NOT_READ, Module, Tensor, TensorPlan
 from backends.bench.quantization import Arithmetic, Quantization
 from backends.bench.weight_files import StoredWeights

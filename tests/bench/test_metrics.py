@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.bench.metrics import StepMetrics, arrival_tokens, tpot
+from backends.bench.metrics import StepMetrics
+from backends.bench.request_figures import arrival_tokens, tpot
 from backends.bench.request_record import RequestRecord
 from backends.bench.results import Failure, StepResult, TokenSource
 from backends.bench.summaries import counted_summary, percentile, summary

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from backends.bench.cards import card_table
 from backends.bench.json_fields import ModelError
-from backends.bench.model_config import Attention, parse_shape
+from backends.bench.model_config import parse_shape
+from backends.bench.model_shape import Attention
 from backends.bench.models import ShippedModel, load_model, shipped_models, weigh
 from backends.bench.quantization import matches, parse_quantization
 from backends.bench.roofline import roofline
@@ -107,6 +108,14 @@ def test_what_a_family_leaves_out() -> None:
     }  # fmt: skip
     weights = weigh({"model_type": "gemma3", "text_config": text}, "config.json")
     assert weights.total_parameters / 1e9 == pytest.approx(3.88, rel=0.001)
+
+
+def test_what_is_taken_without_being_told_is_said() -> None:
+    bare = {name: value for name, value in SMALL.items() if name != "intermediate_size"}
+    assert any("feed-forward part" in note for note in parse_shape(bare).notes)
+    odd = parse_shape({**SMALL, "torch_dtype": "float8_e4m3fn"})
+    assert any("float8_e4m3fn is not known" in note for note in odd.notes)
+    assert parse_shape({**SMALL, "torch_dtype": "bfloat16"}).notes == parse_shape(SMALL).notes
 
 
 def test_one_figure_a_layer_is_one_figure() -> None:

@@ -66,6 +66,8 @@ def write(folder: Path, proc: Path, cpus: int, cards: int) -> None:
         _put(folder, path, text + "\n")
     for card in range(cards):
         _card(folder, card, card * NODES // cards)
+    for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{card}" for card in range(cards))):
+        _put(folder, f"/dev/{name}", "")  # Opens, as the node would; only root could make one.
     for name, script in PROGRAMS.items():
         _put(folder, f"/usr/bin/{name}", f"#!/bin/sh\n{script}\n").chmod(0o755)
 

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, List
+from typing import Dict, List, Match
 
 HIDDEN = "***"
 SECRET_NAME = re.compile(
-    r"(?i)(?:^|[_.-])(?:token|secret|passw(?:or)?d|passphrase|credentials?|auth|api[_-]?key|"
-    r"access[_-]?key|private[_-]?key|key)s?(?:$|[_.-](?!(?:id|file|path|dir)$))"
+    r"(?i)(?:^|[_.-])(?:token|secrets?|passw(?:or)?ds?|passphrase|pwd|credentials?|auth|"
+    r"authorization|bearer|api[_-]?keys?|access[_-]?keys?|private[_-]?keys?|keys?)"
+    r"(?:$|[_.-](?!(?:id|file|path|dir)$))"
+    r"|passw(?:or)?ds?$|(?:access|auth|bearer|api|hf|refresh|session|id)tokens?$|secretkey$"
 )
+"""Names of secrets. Numbers of tokens (`--max-num-batched-tokens`) are none."""
 SECRET_VALUE = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|nvapi-[A-Za-z0-9_-]{8,}"
     r"|AKIA[A-Z0-9]{12,}|xox[abprs]-[A-Za-z0-9-]{8,})"
 )
 ASSIGNMENT = re.compile(r"((?:--?[A-Za-z][A-Za-z-]*=)?([A-Za-z_][A-Za-z0-9_]*)=).+", re.DOTALL)
 """A variable that is set in an argument: `-e NAME=V`, `--env=NAME=V`."""
+QUERY = re.compile(r"([?&;]([A-Za-z0-9_.-]{1,64})=)([^&;#\s\"']+)")
+"""A parameter of a URL."""
+SIGNATURE = re.compile(r"(?i)(?:^|[_.-])(?:sig|signature)$")
+CREDENTIALS = re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{6,}")
+"""What follows `Authorization:`."""
 URL_PASSWORD = re.compile(r"(?<=://)([^/\s:@]+):([^/\s@]+)@")
 
 
 def text(value: str) -> str:
     """A value with what looks like a secret in it hidden."""
-    return URL_PASSWORD.sub(r"\1:%s@" % HIDDEN, SECRET_VALUE.sub(HIDDEN, value))
+    value = URL_PASSWORD.sub(r"\1:%s@" % HIDDEN, SECRET_VALUE.sub(HIDDEN, value))
+    value = CREDENTIALS.sub(r"\1\2" + HIDDEN, value)
+    return QUERY.sub(_parameter, value)
+
+
+def _parameter(found: Match[str]) -> str:
+    name = found.group(2)
+    secret = SECRET_NAME.search(name) or SIGNATURE.search(name)
+    return found.group(1) + (HIDDEN if secret else found.group(3))
 
 
 def environment(values: Dict[str, str]) -> Dict[str, str]:

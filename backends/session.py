@@ -216,15 +216,20 @@ class HostSession:
             took_s = self._clock.monotonic_s() - began_s
             self._write_down(asked_by, what, sent, changes_host, result, at, took_s)
 
-    async def open(self, argv: Sequence[str], *, asked_by: str, what: str) -> Channel:
+    async def open(
+        self, argv: Sequence[str], *, asked_by: str, what: str, changes_host: bool = False
+    ) -> Channel:
         """Start a program of its own on the host, over the same connection; written down.
 
         Raises:
+            ReadOnlyError: It would change a host that is read-only here.
             LinkError: There is no link, or the host starts no more programs.
         """
         at, began_s = self._clock.utc(), self._clock.monotonic_s()
         result = "ok"
         try:
+            if changes_host:
+                self._guard(what)
             transport = self._lifeline.transport
             if transport is None:
                 link = self._lifeline.link
@@ -236,7 +241,7 @@ class HostSession:
         finally:
             took_s = self._clock.monotonic_s() - began_s
             sent = shlex.join(argv)[:_MAX_REQUEST_CHARS]
-            self._write_down(asked_by, what, sent, False, result, at, took_s)
+            self._write_down(asked_by, what, sent, changes_host, result, at, took_s)
 
     @property
     def peer(self) -> str | None:
@@ -302,11 +307,15 @@ class HostSession:
             sent = _as_sent(method, params or {})
             self._write_down(asked_by, what, sent, changes_host, result, at, took_s)
 
-    def _source_for(self, what: str, changes_host: bool) -> Source:
-        if changes_host and self._read_only:
+    def _guard(self, what: str) -> None:
+        if self._read_only:
             raise ReadOnlyError(
                 f"{self.name} is read-only", f"{what} was not done", "Unlock the host first."
             )
+
+    def _source_for(self, what: str, changes_host: bool) -> Source:
+        if changes_host:
+            self._guard(what)
         source = self._lifeline.source
         if source is None:
             link = self._lifeline.link

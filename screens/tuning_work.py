@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from backends.errors import ReadOnlyError, UsageError
 from backends.link.base import SecretKind, SecretQuestion
 from backends.tuning import waivers
-from backends.tuning.changes import RootNeeded
+from backends.tuning.changed import RootNeeded
 from backends.tuning.desk import Desk, newest
 from backends.tuning.facts import Vantage
 from backends.tuning.findings import Finding

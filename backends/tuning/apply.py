@@ -16,6 +16,7 @@ import msgspec
 from backends.errors import AgentGone, LinkError, ReadOnlyError, RequestTimeout, RoomError
 from backends.storage.failure import StorageError
 from backends.tuning import changes
+from backends.tuning.changed import Done
 from backends.tuning.facts import Vantage
 from backends.tuning.findings import Finding, Verdict
 from backends.tuning.gather import Reading
@@ -155,7 +156,7 @@ async def _one(
     return Result(task.check, outcome, wrong, kernel, after, tuple(ran), task.vantage)
 
 
-def _wrong(step: Step, done: changes.Done) -> str:
+def _wrong(step: Step, done: Done) -> str:
     """What is wrong with a step that was carried out; empty for nothing."""
     if not done.ok:
         return f"{step.where}: {done.error} {done.output}".strip()

@@ -1,5 +1,7 @@
 """Asks hosts what files hold, and has steps carried out: the agent's `changes` area.
 
+A host without python3 is asked and changed by its own programs (`changes_posix`).
+
 Answers are untrusted: converted, cleaned and bounded here, once.
 """
 
@@ -7,13 +9,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
 
 from backends.errors import AgentError
 from backends.text import clean
+from backends.tuning import changes_posix
+from backends.tuning.changed import Carried, Done, Looked, RootNeeded
 from backends.tuning.facts import Vantage
 from backends.tuning.gather import Reading
 from backends.tuning.machines import Machines
@@ -50,38 +53,6 @@ class _Answer(msgspec.Struct):
     kernel: list[str] = []
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """What files of one machine hold, and which boot it runs."""
-
-    boot_id: str
-    files: dict[str, File]
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """One step that was carried out, or failed."""
-
-    ok: bool
-    error: str
-    output: str
-    after: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """What came of the steps of one fix.
-
-    Attributes:
-        refused: Why nothing was done; empty where something was.
-        kernel: The kernel's own lines since the beginning, where a step failed.
-    """
-
-    refused: str
-    steps: tuple[Done, ...]
-    kernel: tuple[str, ...]
-
-
 async def read(
     machines: Machines, vantage: Vantage, paths: Sequence[str], reading: Reading
 ) -> Looked:
@@ -94,6 +65,9 @@ async def read(
     """
     params = {"paths": list(paths), **_as_root(machines, vantage, reading)}
     session = machines.at(vantage)
+    if changes_posix.without_python(session):
+        root = reading.roots(machines.vantages)[vantage]
+        return await changes_posix.Hands(session, root, reading.password).read(paths)
     try:
         answer = await session.request(
             "changes.read", params, asked_by="tuning", what="read what would change", timeout_s=60.0
@@ -115,6 +89,10 @@ async def carry_out(
         RootNeeded: It may not act as root.
         AgentError: It did not answer: whether anything was done is not known.
     """
+    session = machines.at(vantage)
+    if changes_posix.without_python(session):
+        root = reading.roots(machines.vantages)[vantage]
+        return await changes_posix.Hands(session, root, reading.password).carry_out(steps, boot_id)
     rows: list[dict[str, object]] = []
     for step in steps:
         row: dict[str, object] = {"kind": step.kind}
@@ -125,7 +103,6 @@ async def carry_out(
             if step.compare:
                 row["expect"] = _encoded(step.old)
         rows.append(row)
-    session = machines.at(vantage)
     try:
         answer = await session.request(
             "changes.carry_out",
@@ -148,15 +125,6 @@ async def carry_out(
         for one in got.steps
     )
     return Carried(clean(got.refused, 300), done, tuple(clean(k, 300) for k in got.kernel[:40]))
-
-
-class RootNeeded(AgentError):
-    """sudo did not let us; its words say why."""
-
-    @property
-    def wants_password(self) -> bool:
-        """Whether a password would help."""
-        return "password" in self.detail
 
 
 def _refused(error: AgentError, name: str) -> AgentError:

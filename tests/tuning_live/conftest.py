@@ -35,11 +35,12 @@ class Bench:
     machines: Machines
     tree: Tree
     below: Tree | None = None
+    deadline_s: float = 8.0
 
     @property
     def reading(self) -> Reading:
         below = "" if self.below is None else str(self.below.folder)
-        return Reading(root=str(self.tree.folder), below=below)
+        return Reading(root=str(self.tree.folder), below=below, deadline_s=self.deadline_s)
 
     async def judge(self) -> tuple[Gathered, dict[str, Finding]]:
         found = await gather(

@@ -25,7 +25,7 @@ from backends.hub import RoomHub
 from backends.session import HostSession
 from backends.tuning import apply as applying
 from backends.tuning import prepare, rollback
-from backends.tuning.changes import RootNeeded
+from backends.tuning.changed import RootNeeded
 from backends.tuning.desk import Desk, newest
 from backends.tuning.fixes import kernel_flags
 from backends.tuning.gather import Reading, reached

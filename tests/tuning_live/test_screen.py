@@ -15,7 +15,7 @@ from backends.config import Config, HostConfig
 from backends.hub import RoomHub as RealHub
 from backends.link.base import Prompter
 from backends.tuning import desk as desks
-from backends.tuning.changes import RootNeeded
+from backends.tuning.changed import RootNeeded
 from backends.tuning.gather import Reading
 from backends.tuning.snapshot import Outcome
 from screens.auth import AuthScreen

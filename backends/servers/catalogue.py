@@ -27,6 +27,9 @@ CrashOutcome = Literal["crash", "stalled", "stopped"]
 MAX_MESSAGE_CHARS: Final = 4000
 """How far into a message a signature is looked for."""
 _REMEMBERED: Final = 8192
+MAX_SIGNATURE_CHARS: Final = 500
+_NESTED: Final = re.compile(r"\([^()]*[+*}][^()]*(?<!\\[.:/-])\)[+*{]")
+"""A repetition of a repetition that no mark of its own ends."""
 _LONG_NUMBER: Final = re.compile(r"0x[0-9a-f]+|\d{4,}")
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 _EMPTY_CLAUSE: Final = re.compile(r"[:,]? ?\{\w+\}")
@@ -247,6 +250,12 @@ def _check_signature(cause_id: str, signature: str, path: Path | None) -> None:
         raise ConfigError(
             f"cause '{cause_id}': '{signature}' is no regular expression: {error}", path=path
         ) from error
+    if len(signature) > MAX_SIGNATURE_CHARS or _NESTED.search(signature):
+        raise ConfigError(
+            f"cause '{cause_id}': '{signature[:80]}' is too long, or a repetition of a repetition",
+            path=path,
+            hint="it could take for ever on the wrong line: say it without (...+)+",
+        )
     if any(char.isupper() for char in _ESCAPE.sub("", signature)):
         raise ConfigError(
             f"cause '{cause_id}': '{signature}' has capital letters",

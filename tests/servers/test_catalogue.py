@@ -570,3 +570,10 @@ def test_templates() -> None:
     assert fill("a {b}", {}) is None
     assert fill_title("a: {b}", {}) == "a"
     assert fill_title("a: {b}", {"b": "{c}"}) == "a: {c}"
+
+
+@pytest.mark.parametrize("signature", ["(a+)+b", "(?:.*x)*y", "(a{2,9})*b", "x" * 600])
+def test_a_signature_that_could_take_for_ever_is_refused(signature: str) -> None:
+    text = f'[[cause]]\nid = "own"\ntitle = "t"\nsignatures = [\'{signature}\']\nremedies = ["r"]\n'
+    with pytest.raises(ConfigError, match="too long, or a repetition of a repetition"):
+        parse_catalogue(text)

@@ -80,11 +80,13 @@ def footer(result: RunResult) -> Iterable[str]:
         f"prompts by {result.plan.prompt_source}; plan {result.plan.name} "
         f"{result.plan.digest[:12]}, seed {result.plan.seed}"
     )
+    ours = result.harness == "gpuroom"
     clocks = sorted({str(step.client.clock) for step in result.steps})
     sources = sorted({str(step.token_source) for step in result.steps if step.token_source})
     yield (
-        f"client {result.client.where} on {result.client.hostname}, receive clock "
-        f"{', '.join(clocks) or '-'}; output tokens counted by {', '.join(sources) or '-'}"
+        f"client {result.client.where} on {result.client.hostname}, "
+        + (f"receive clock {', '.join(clocks) or '-'}" if ours else result.client.generator)
+        + f"; output tokens counted by {', '.join(sources) or '-'}"
     )
 
 

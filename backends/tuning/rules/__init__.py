@@ -8,6 +8,7 @@ from backends.tuning.catalogue import entries
 from backends.tuning.rules import (
     bench,
     cpu,
+    cpu_idle,
     cuda,
     fs,
     gpu,
@@ -28,6 +29,7 @@ from backends.tuning.rules.base import Rule
 
 _MODULES = (
     cpu,
+    cpu_idle,
     numa,
     kernel,
     vm,

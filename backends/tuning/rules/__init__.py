@@ -23,6 +23,7 @@ from backends.tuning.rules import (
     pcie_links,
     svc,
     virt,
+    virt_runtime,
     virt_vm,
     vm,
 )
@@ -43,6 +44,7 @@ _MODULES = (
     gpu_fabric,
     cuda,
     virt,
+    virt_runtime,
     virt_vm,
     net,
     fs,

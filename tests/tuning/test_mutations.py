@@ -13,7 +13,7 @@ from backends.tuning.normalise import normalise
 from tests.tuning import samples
 from tests.tuning.cases import CASES, document
 
-BROKEN = (
+BROKEN: tuple[Value, ...] = (
     "garbage",
     "\x00\xff",
     "N/A",
@@ -24,6 +24,15 @@ BROKEN = (
     "0x",
     "9" * 60,
     "nan",
+    "9" * 4000,
+    "\x1b[2J\x1b]0;x\x07",
+    "½",
+    "{'a': 1}",
+    -(1 << 62),
+    float("inf"),
+    1e300,
+    [],
+    ["garbage", "\x00"],
 )
 ODD: st.SearchStrategy[Value] = st.one_of(
     st.text(max_size=30),
@@ -66,7 +75,7 @@ def _check(findings: list[Finding], damaged: set[str]) -> None:
         max_size=12,
     )
 )
-def test_damaged_facts_never_carry_a_pass(changes: list[tuple[int, str, str]]) -> None:
+def test_damaged_facts_never_carry_a_pass(changes: list[tuple[int, str, Value]]) -> None:
     facts = list(HEALTHY)
     damaged = set()
     for index, how, value in changes:

@@ -368,7 +368,7 @@ def thermal(scene: Scene) -> Judgements:
     deltas = view.each("cpu/throttle_delta/*")
     if deltas:
         risen = [r for r in deltas if (r.integer or 0) > 0]
-        if any(r.integer is None for r in deltas):
+        if any(r.integer is None or r.integer < 0 for r in deltas):
             yield unknown("throttle counters unreadable")
         elif not risen:
             yield passed(f"no thermal throttling on {len(deltas)} CPUs under load")

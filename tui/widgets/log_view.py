@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.binding import BindingType
+from textual.events import Resize
 from textual.message import Message
 
 from backends.servers.logfolds import Shown, folded_bars, folded_tracebacks
@@ -125,6 +126,10 @@ class LogView(RowsView, can_focus=True):
         behind = 0 if self.window.at_end else max(0, height * 2 - (len(shown) - here))
         # What is folded takes room in the window and none on screen.
         return before if above < MAX_AROUND else 0, behind if below < MAX_AROUND else 0
+
+    def on_resize(self, event: Resize) -> None:
+        """Another size shows more; the rows are fitted by the base."""
+        self.post_message(self.Moved())
 
     # ---- drawing
 

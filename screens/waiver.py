@@ -88,10 +88,7 @@ class WaiverScreen(ModalScreen[Accepted | None]):
             if self.kept is None:
                 raise UsageError("a waiver needs a reason", hint="say why, and who agreed")
             return Accepted("", self.kept.until)
-        until = waivers.end_of(day)
-        if until < waivers.today():
-            raise UsageError(f"{until} is past", hint="a day ahead, or 90d")
-        return Accepted(reason, until)
+        return Accepted(reason, waivers.ahead(waivers.end_of(day)))
 
     def action_cancel(self) -> None:
         """Leave it as it is."""

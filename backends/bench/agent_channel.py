@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import secrets
-import zlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final, Self
 
+from backends.agent.remote.files import pack
 from backends.errors import AgentError, RoomError
 from backends.servers.host import Host, unpack
 from backends.text import clean_lines
@@ -79,7 +78,7 @@ class AgentChannel:
     async def write(self, data: bytes) -> None:
         """Send to standard input, and wait until it was taken. Raises RoomError."""
         for at in range(0, len(data), PIECE_BYTES):
-            await self._say(z=_packed(data[at : at + PIECE_BYTES]))
+            await self._say(z=pack(data[at : at + PIECE_BYTES]))
 
     async def _say(self, **fields: object) -> None:
         await self._host.request(
@@ -112,7 +111,3 @@ class AgentChannel:
         finally:
             with contextlib.suppress(RoomError, RuntimeError):
                 await self._pieces.aclose()
-
-
-def _packed(data: bytes) -> str:
-    return base64.b64encode(zlib.compress(data, 1)).decode("ascii")

@@ -122,7 +122,7 @@ def _card(folder: Path, card: int, node: int) -> None:
     }
     for name, text in values.items():
         _put(folder, f"{base}/{name}", text + "\n")
-    _put(folder, f"{base}/config", _configuration())
+    _put(folder, f"{base}/config", configuration())
 
 
 def bus_id(card: int) -> str:
@@ -130,7 +130,7 @@ def bus_id(card: int) -> str:
     return f"0000:{0x06 + 0x10 * (card % 8) + 8 * (card // 8):02x}:00.0"
 
 
-def _configuration() -> bytes:
+def configuration() -> bytes:
     """Configuration space with one PCI Express capability: payload 256, requests of 512 bytes."""
     data = bytearray(4096)
     struct.pack_into("<HH", data, 0, 0x10DE, 0x2BB5)

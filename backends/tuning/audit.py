@@ -37,7 +37,7 @@ class Audited:
     @property
     def counts(self) -> Mapping[Verdict, int]:
         """Checks by verdict, without instances, symptoms of another finding and waived ones."""
-        checks = (f for f in self.findings if not (f.cause or f.waived) and "[" not in f.check)
+        checks = (f for f in self.findings if not (f.cause or f.waived) and not f.part)
         return Counter(f.verdict for f in checks)
 
     @property
@@ -50,7 +50,7 @@ class Audited:
         ]
         severities = list(Severity)
         return min(
-            (f for f in bad if "[" not in f.check),
+            (f for f in bad if not f.part),
             key=lambda f: (WORST_FIRST.index(f.verdict), severities.index(f.severity)),
             default=None,
         )

@@ -66,8 +66,7 @@ async def read(
     params = {"paths": list(paths), **_as_root(machines, vantage, reading)}
     session = machines.at(vantage)
     if changes_posix.without_python(session):
-        root = reading.roots(machines.vantages)[vantage]
-        return await changes_posix.Hands(session, root, reading.password).read(paths)
+        return await _hands(machines, vantage, reading).read(paths)
     try:
         answer = await session.request(
             "changes.read", params, asked_by="tuning", what="read what would change", timeout_s=60.0
@@ -91,8 +90,7 @@ async def carry_out(
     """
     session = machines.at(vantage)
     if changes_posix.without_python(session):
-        root = reading.roots(machines.vantages)[vantage]
-        return await changes_posix.Hands(session, root, reading.password).carry_out(steps, boot_id)
+        return await _hands(machines, vantage, reading).carry_out(steps, boot_id)
     rows: list[dict[str, object]] = []
     for step in steps:
         row: dict[str, object] = {"kind": step.kind}
@@ -125,6 +123,11 @@ async def carry_out(
         for one in got.steps
     )
     return Carried(clean(got.refused, 300), done, tuple(clean(k, 300) for k in got.kernel[:40]))
+
+
+def _hands(machines: Machines, vantage: Vantage, reading: Reading) -> changes_posix.Hands:
+    root = reading.roots(machines.vantages)[vantage]
+    return changes_posix.Hands(machines.at(vantage), root, reading.password)
 
 
 def _refused(error: AgentError, name: str) -> AgentError:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from backends.agent.remote.changes import LINE, SEARCHED
 from backends.errors import AgentError, RoomError
 from backends.session import HostSession
 from backends.text import clean
@@ -23,9 +24,7 @@ from backends.tuning.steps import File, Step
 MAX_BYTES: Final = 1 << 20
 PROGRAM_S: Final = 120.0
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
-SEARCHED: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 NOT_THERE: Final = re.compile(r"No such file or directory$", re.MULTILINE)
-_LINE: Final = re.compile(r"^\[\s*(\d+\.\d+)\]")
 
 
 def without_python(session: HostSession) -> bool:
@@ -186,19 +185,14 @@ class Hands:
         if told.strip() == b"0":
             return
         name = self._session.name
-        if self._password is not None:
-            raise RootNeeded(
-                f"not allowed as root on {name}",
-                "a password can't be given to sudo there without python3",
-                "log in as root, or allow `sudo -n`",
-            )
-        status, _, errors = await self._program("sudo", "-n", "true")
-        if status != 0:
-            raise RootNeeded(
-                f"not allowed as root on {name}",
-                _last(errors),
-                "log in as root, or allow `sudo -n`",
-            )
+        why = "a password can't be given to sudo there without python3"
+        allowed = False
+        if self._password is None:
+            status, _, errors = await self._program("sudo", "-n", "true")
+            allowed, why = status == 0, _last(errors)
+        if not allowed:
+            hint = "log in as root, or allow `sudo -n`"
+            raise RootNeeded(f"not allowed as root on {name}", why, hint)
         self._sudo = ("sudo", "-n")
 
     async def _boot_id(self) -> str:
@@ -219,7 +213,7 @@ class Hands:
         lines = [
             clean(line, 300)
             for line in (output.split("\n") if status == 0 else [])
-            if (match := _LINE.match(line)) and float(match[1]) >= began_s - 0.5
+            if (match := LINE.match(line)) and float(match[1]) >= began_s - 0.5
         ]
         return tuple(lines[-40:])
 

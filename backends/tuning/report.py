@@ -57,13 +57,13 @@ def by_worth(findings: Iterable[Finding]) -> list[Finding]:
 
 def counts(findings: Iterable[Finding]) -> Counter[Verdict]:
     """How many checks came to each verdict; instances count once, what is waived not at all."""
-    counted = (f for f in findings if "[" not in f.check and not f.cause and not f.waived)
+    counted = (f for f in findings if not f.part and not f.cause and not f.waived)
     return Counter(f.verdict for f in counted)
 
 
 def waived(findings: Iterable[Finding]) -> list[Finding]:
     """What is wrong and was accepted."""
-    return [f for f in findings if f.waived and "[" not in f.check and not f.cause]
+    return [f for f in findings if f.waived and not f.part and not f.cause]
 
 
 def to_json(findings: Sequence[Finding]) -> bytes:
@@ -162,7 +162,7 @@ def to_text(findings: Sequence[Finding], *, every: bool = False) -> str:
     for finding in by_worth(findings):
         if not every and (finding.verdict in quiet or finding.cause):
             continue
-        if "[" in finding.check and finding.verdict in quiet:
+        if finding.part and finding.verdict in quiet:
             continue
         note = f" (waived: {finding.waived})" if finding.waived else ""
         lines.append(f"{finding.verdict.value:<12}  {finding.check}{note}: {finding.evidence}")
@@ -174,8 +174,8 @@ def to_text(findings: Sequence[Finding], *, every: bool = False) -> str:
             lines.append(f"{'':<14}fix: {finding.fix_text}")
         if finding.hint:
             lines.append(f"{'':<14}{finding.hint}")
-        symptoms = [f.check for f in findings if f.cause == finding.rule and "[" not in f.check]
-        if symptoms and "[" not in finding.check:
+        symptoms = [f.check for f in findings if f.cause == finding.rule and not f.part]
+        if symptoms and not finding.part:
             lines.append(f"{'':<14}explains: {', '.join(symptoms)}")
     tried = {f.rule: f for f in findings if f.trial and f.verdict is Verdict.PASS and not every}
     lines += [f"{'':<14}{trial_text(finding)}" for finding in tried.values()]
@@ -201,9 +201,7 @@ def summary(findings: Iterable[Finding]) -> str:
 def to_markdown(findings: Sequence[Finding], title: str = "Tuning") -> str:
     """A document for colleagues: what is wrong first, then all by group."""
     lines = [f"# {escaped(title)}", "", summary(findings), ""]
-    wrong = [
-        f for f in by_worth(findings) if f.verdict in WRONG and not f.cause and "[" not in f.check
-    ]
+    wrong = [f for f in by_worth(findings) if f.verdict in WRONG and not f.cause and not f.part]
     if wrong:
         lines += ["## What to do, by worth", ""]
         for finding in wrong:

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 import tomli_w
 
-from backends import paths
+from backends import paths, toml
 from backends.errors import ConfigError, UsageError
 from backends.storage.atomic import replacing
 from backends.tuning.custom import Waiver
@@ -55,7 +55,7 @@ def load() -> tuple[Waiver, ...]:
     except OSError as error:
         raise ConfigError(f"cannot read the waivers: {error.strerror}", path=path) from error
     try:
-        return msgspec.toml.decode(data, type=_File).waivers
+        return toml.decode(data.decode(), _File).waivers
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
         hint = "correct it, or move it away: then nothing is waived"
         raise ConfigError(f"the waivers cannot be read: {error}", path=path, hint=hint) from error
@@ -71,20 +71,19 @@ def accept(host: str, check: str, reason: str, until: datetime.date) -> Waiver:
     reason = " ".join(reason.split())
     if not reason:
         raise UsageError("a waiver needs a reason", hint="say why, and who agreed")
-    if until < today():
-        raise UsageError(f"{until} is past", hint="a waiver ends on a day ahead: 2027-03-31, 90d")
-    made = Waiver(check, reason[:500], until, host, _operator())
-    _write([*_without(host, check), made])
+    made = Waiver(check, reason[:500], ahead(until), host, _operator())
+    _write([*_without(load(), host, check), made])
     return made
 
 
 def drop(host: str, check: str) -> bool:
     """Take one away; gives whether there was one."""
-    left = _without(host, check)
-    there = len(left) < len(load())
-    if there:
-        _write(left)
-    return there
+    kept = load()
+    left = _without(kept, host, check)
+    if len(left) == len(kept):
+        return False
+    _write(left)
+    return True
 
 
 def of(host: str, check: str, rule: str) -> Waiver | None:
@@ -109,8 +108,19 @@ def end_of(text: str) -> datetime.date:
         raise UsageError(f"{text[:40]!r} is no day", hint=hint) from None
 
 
-def _without(host: str, check: str) -> list[Waiver]:
-    return [one for one in load() if (one.host, one.check) != (host, check)]
+def ahead(day: datetime.date) -> datetime.date:
+    """The day itself, where a waiver may end on it.
+
+    Raises:
+        UsageError: It is past.
+    """
+    if day < today():
+        raise UsageError(f"{day} is past", hint="a waiver ends on a day ahead: 2027-03-31, 90d")
+    return day
+
+
+def _without(kept: Sequence[Waiver], host: str, check: str) -> list[Waiver]:
+    return [one for one in kept if (one.host, one.check) != (host, check)]
 
 
 def _write(waivers: Sequence[Waiver]) -> None:

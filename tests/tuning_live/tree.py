@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
+
+from backends.sim.host_tree import configuration
 
 CPU = "/sys/devices/system/cpu"
 BOOT_A = "11111111-1111-4111-8111-111111111111"
@@ -125,16 +126,3 @@ def _device(tree: Tree, bdf: str, class_: str, node: int) -> None:
     for name, text in values.items():
         tree.put(f"{base}/{name}", text + "\n")
     tree.put(f"{base}/config", configuration())
-
-
-def configuration() -> bytes:
-    """Configuration space with one PCI Express capability: payload 256, requests of 512 bytes."""
-    data = bytearray(4096)
-    struct.pack_into("<HH", data, 0, 0x10DE, 0x2BB5)
-    struct.pack_into("<H", data, 6, 0x10)
-    data[0x34] = 0x60
-    struct.pack_into("<BBH", data, 0x60, 0x10, 0, 0x0002)
-    struct.pack_into("<IH", data, 0x64, 1, 1 << 5 | 2 << 12 | 1 << 4 | 1 << 8)
-    struct.pack_into("<I", data, 0x6C, 5 | 16 << 4)
-    struct.pack_into("<HH", data, 0x70, 0, 5 | 16 << 4)
-    return bytes(data)

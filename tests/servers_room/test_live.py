@@ -16,6 +16,7 @@ from textual.pilot import Pilot
 from backends.config import Config, HostConfig
 from screens.log import LogScreen
 from screens.server import ServerScreen
+from screens.server_keys import ServerKeys
 from tests.servers_live.rooms import LLAMA, members_alive, quick_profile
 from tests.servers_live.test_containers import FAKE
 from tests.servers_real import tiny_gguf
@@ -91,9 +92,10 @@ class Seen:
 
     @property
     def word(self) -> str:
-        board = self.app.shell.servers
-        views = board.views("here") if board is not None else ()
-        return next((view.word for view in views if view.name == NAME), "")
+        """The state that the screen has taken in: its keys go by that and not by the board's."""
+        screen = self.app.screen
+        view = screen.chosen_server() if isinstance(screen, ServerKeys) else None
+        return view.word if view is not None and view.name == NAME else ""
 
     @property
     def run_id(self) -> str:
@@ -216,14 +218,16 @@ async def test_what_was_started_outlives_the_room_and_is_found_by_the_next(tmp_p
         await pilot.press("s")
         await room.sees(f"Start {NAME} on here")
         await pilot.press("ctrl+y")
-        await room.until(lambda: room.word not in ("stopped", "starting", "checking"), "a start")
+        await room.until(
+            lambda: room.word not in ("", "stopped", "starting", "checking"), "a start"
+        )
         run_id = room.run_id
     assert members_alive(run_id)
     async with room_of(model).run_test(size=(80, 24)) as pilot:
         room = Seen(pilot)
+        await room.listed()
         await room.until(lambda: room.word in ("ready", "serving"), "ready")
         assert room.run_id == run_id
-        await pilot.press("2")
         await room.sees(f"● ready {NAME}")
         await pilot.press("x")
         await room.sees(f"Stop {NAME} on here")

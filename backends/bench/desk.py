@@ -32,8 +32,8 @@ from backends.storage.history import History
 from backends.storage.keep import keep_run
 
 STOP_S: Final = 6.0
-SAMPLES: Final = 4 * 3600
-"""Progress is told four times a second; the curves keep an hour."""
+SAMPLES: Final = 2 * 3600
+"""Progress is told twice a second; the curves keep an hour."""
 REQUESTS: Final = 4000
 
 
@@ -59,7 +59,7 @@ class Live:
         error: Why it came to nothing.
         run_id: Of the result, once there is one.
         progress: The newest.
-        curve: What the run was doing, four times a second.
+        curve: What the run was doing, twice a second.
         ttft_s: Of the running step's successful requests, newest last; likewise below.
         steps: Finished.
         findings: All so far.

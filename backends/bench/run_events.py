@@ -10,7 +10,7 @@ from backends.bench.results import Finding, StepResult
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How a step is going; four times a second.
+    """How a step is going; twice a second.
 
     Attributes:
         step: Position among all steps of the run.

@@ -8,7 +8,7 @@ import time
 
 from .exchange import Exchange
 
-READ_BYTES = 65536
+READ_BYTES = 16384
 _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@ll")
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size) if hasattr(socket, "CMSG_SPACE") else 0

@@ -1,4 +1,4 @@
-"""What a worker counts through a step, and tells four times a second."""
+"""What a worker counts through a step, and tells twice a second."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 
-TICK_S = 0.25
-WINDOW_TICKS = 4
-"""The last second is judged, four times a second: a client that limits is told within 2 s."""
+TICK_S = 0.5
+WINDOW_TICKS = 2
+"""The last second is judged, twice a second: a client that limits is told within 2 s."""
 
 MAX_LAG_P50_S = 0.010
 MAX_LAG_P99_S = 0.100
@@ -64,9 +64,12 @@ def run_queue_wait_s() -> float | None:
 class Tick:
     """What happened between two ticks."""
 
-    __slots__ = ("away_ns", "cpu_s", "events", "lag", "late", "late_ns", "merged", "wall_s")
+    __slots__ = (
+        "away_ns", "cpu_s", "events", "lag", "late", "late_ns", "merged", "read_late_ns", "wall_s",
+    )  # fmt: skip
 
     def __init__(self) -> None:
+        self.read_late_ns: list[int] = []
         self.lag: dict[int, int] = {}
         self.late: dict[int, int] = {}
         self.late_ns = 0
@@ -109,10 +112,11 @@ class LagMeter:
         self._offset = _clock_offset_s()
 
     def received(self, lag_ns: int) -> None:
-        """A batch of reads is done; the last of them came in `lag_ns` ago."""
-        us = bucket_us(lag_ns)
-        lag = self._now.lag
-        lag[us] = lag.get(us, 0) + 1
+        """A batch of reads is done; the last of them came in `lag_ns` ago.
+
+        It is counted when the tick closes: this is called between two sleeps.
+        """
+        self._now.read_late_ns.append(lag_ns)
 
     def away(self, away_ns: int) -> None:
         """The loop was away from the sockets for so long."""
@@ -141,6 +145,10 @@ class LagMeter:
         wall, cpu = time.monotonic(), time.process_time()
         tick.wall_s, tick.cpu_s = wall - self._wall, cpu - self._cpu
         self._wall, self._cpu = wall, cpu
+        for lag_ns in tick.read_late_ns:
+            us = bucket_us(lag_ns)
+            tick.lag[us] = tick.lag.get(us, 0) + 1
+        tick.read_late_ns = []
         merge(self.lag, tick.lag)
         merge(self.late, tick.late)
         self.events += tick.events

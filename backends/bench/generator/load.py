@@ -175,6 +175,11 @@ class Load:
         self._timer_number += 1
         heapq.heappush(self._timers, (due_ns, self._timer_number, stream))
 
+    @property
+    def timed(self) -> bool:
+        """Whether a request waits for its time."""
+        return bool(self._timers) or self.supply.due_ns is not None
+
     def next_due(self) -> int | None:
         """When the next request is due by the clock."""
         due = self._timers[0][0] if self._timers else None

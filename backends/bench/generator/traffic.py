@@ -177,7 +177,7 @@ class Traffic:
     def worth_it(self) -> bool:
         """Whether there is enough for `spare_time`; a tick takes what is left."""
         waiting = len(self._backlog) + len(self._finished)
-        if waiting >= BATCH:
+        if waiting >= BATCH or self._pending_bytes > MAX_PENDING_BYTES:
             return True
         if waiting and self.sockets.any_drained:
             return True  # When a drained stream will end is seen in what came of it.

@@ -8,7 +8,7 @@ import time
 
 from .connection import now_ns
 from .control import Control
-from .lag import TICK_S
+from .lag import AWAY_NS, TICK_S
 from .load import Load
 from .poller import READABLE, WRITABLE, Poller
 from .sockets import Sockets
@@ -55,10 +55,11 @@ class Worker:
         gc.collect()
         gc.freeze()
         gc.disable()  # A collection in the run would be a stall; nothing here makes cycles.
-        next_tick = time.monotonic() + TICK_S
-        blocked = False
+        now = time.monotonic()
+        next_tick = now + TICK_S
+        blocked = waits = False
         while self._alive and not control.lost:
-            timeout_s = self._timeout(next_tick)
+            timeout_s = 0.0 if waits else self._timeout(next_tick - now)
             slept = now_ns()
             events = self._poller.poll(timeout_s)
             woke = now_ns()
@@ -76,26 +77,28 @@ class Worker:
                 late = done - traffic.last_stamp if traffic.last_stamp else 0
                 meter.received(max(late, away))
                 traffic.last_stamp = 0
-            meter.away(away)
-            self._due()
-            if (len(events) <= QUIET_EVENTS and traffic.worth_it) or traffic.too_much:
+            if away > AWAY_NS:
+                meter.away(away)
+            if traffic.load.timed or sockets.any_drained:
+                self._due()
+            waits = traffic.worth_it
+            if waits and (len(events) <= QUIET_EVENTS or traffic.too_much):
                 traffic.spare_time()
+                waits = traffic.worth_it
             if control.blocked != blocked:
                 blocked = control.blocked
                 self._poller.modify(control.fd, READABLE | WRITABLE if blocked else READABLE)
-            if time.monotonic() >= next_tick:
-                next_tick = max(next_tick + TICK_S, time.monotonic())
+            now = time.monotonic()
+            if now >= next_tick:
+                next_tick = max(next_tick + TICK_S, now)
                 self._tick()
         for connection in sockets.all():
             traffic.drop(connection)
 
-    def _timeout(self, next_tick: float) -> float:
-        """How long to wait; 0 while there is something to do, or when a request is due soon."""
-        if self._traffic.worth_it:
-            return 0.0
+    def _timeout(self, wait: float) -> float:
+        """How long to sleep, at most `wait` seconds; 0 when a request is due soon."""
         load, sockets = self._traffic.load, self._traffic.sockets
-        wait = next_tick - time.monotonic()
-        due = load.next_due()
+        due = load.next_due() if load.timed else None
         if due is not None:
             # epoll waits whole milliseconds: the last one is waited out here.
             wait = min(wait, (due - now_ns()) / 1e9 - 0.001)

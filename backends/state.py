@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-import tomllib
 from pathlib import Path
 
 import msgspec
 import tomli_w
 
-from backends import paths
+from backends import paths, toml
 from backends.errors import RoomError
 
 
@@ -27,9 +26,8 @@ class RoomState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def load_state(path: Path | None = None) -> RoomState:
     """Read the state; what is missing, unreadable or of another version counts as unchanged."""
     try:
-        with (path or paths.state_file()).open("rb") as file:
-            return msgspec.convert(tomllib.load(file), RoomState, strict=True)
-    except (OSError, ValueError, RecursionError, msgspec.ValidationError):
+        return toml.decode((path or paths.state_file()).read_text(encoding="utf-8"), RoomState)
+    except (OSError, ValueError, msgspec.MsgspecError):
         return RoomState()
 
 

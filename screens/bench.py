@@ -19,7 +19,7 @@ from backends.errors import RoomError, UsageError
 from screens.base import HubScreen
 from screens.bench_live import Figures, Spread, StepList, curves
 from screens.bench_plans import PlanList, plan_words
-from screens.bench_target import DEFAULT_PORT, address_of, first_server, server_line
+from screens.bench_target import DEFAULT_PORT, address_of, first_server, headers_of, server_line
 from screens.confirm import ConfirmScreen
 from screens.detail import Detail
 from tui import VERSION
@@ -193,7 +193,8 @@ class BenchScreen(HubScreen):
                 )
             url, profile = address_of(self.shell, self.server)
             python = self.shell.host_config(self.shell.current).python
-            self.desk.start(session, python, endpoint.parse_url(url), plan, profile=profile)
+            target = endpoint.parse_url(url, headers_of(self.shell, profile))
+            self.desk.start(session, python, target, plan, profile=profile)
         except RoomError as error:
             app.controller.show_error(error)
             return

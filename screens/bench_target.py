@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from backends.errors import RoomError, UsageError
 from backends.model import LinkState
+from backends.servers.apikey import key_headers
 from backends.servers.configured import profiles_of
 from tui.rows import Line
 from tui.shell import Shell
@@ -54,6 +56,16 @@ def address_of(shell: Shell, text: str) -> tuple[str, str | None]:
     if port is None:
         raise UsageError(f"the port of {text} is not known", hint="give its port or URL")
     return f"http://127.0.0.1:{port}", found.name
+
+
+def headers_of(shell: Shell, profile: str | None) -> dict[str, str]:
+    """What shows the server of a profile its key.
+
+    Raises:
+        UsageError: The variable that the profile names holds none.
+    """
+    found = next((one for one in _profiles(shell) if one.name == profile), None)
+    return key_headers(found, os.environ)
 
 
 def server_line(shell: Shell, text: str) -> Line:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from backends.errors import UsageError
 from backends.servers.profiles import Profile
 
 OPTION: Final = "--api-key"
@@ -46,6 +47,24 @@ def key_of(profile: Profile | None, environment: Mapping[str, str]) -> ApiKey | 
         return _key(profile.env.get(name) or environment.get(name))
     own = next((profile.env[name] for name in VARIABLES if profile.env.get(name)), None)
     return _key(_of_command(profile.command) or own)
+
+
+def key_headers(profile: Profile | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """What shows a profile's server the key that it wants; nothing where it wants none.
+
+    Raises:
+        UsageError: The variable that `api_key_env` names holds none.
+    """
+    key = key_of(profile, environment)
+    if key is not None:
+        return key.headers
+    if profile is not None and profile.api_key_env is not None:
+        raise UsageError(
+            f"the environment variable {profile.api_key_env} holds no key",
+            f"`api_key_env` of {profile.name} names it",
+            "set it where gpuroom is started",
+        )
+    return {}
 
 
 def _of_command(command: Sequence[str]) -> str | None:

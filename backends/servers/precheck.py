@@ -11,7 +11,7 @@ import msgspec
 from backends.model import GpuStatus, HostSnapshot, Severity
 from backends.servers.configuration import read_argv
 from backends.servers.host import MemberFacts, PortFacts, RunState
-from backends.servers.launchers.base import StartFinding
+from backends.servers.launchers.base import StartFinding, runs_already
 from backends.servers.profiles import Profile
 from backends.text import clean
 
@@ -20,6 +20,8 @@ BUSY_MEMORY_BYTES: Final = 2 << 30
 """A bare CUDA context takes half a gigabyte; what holds more is somebody's work. Ours."""
 GONE_AFTER_STOP: Final = frozenset({"earlier-run", "earlier-left", "port-taken", "gpu-busy"})
 """What a stop of the run before may take away; all else would still be there after it."""
+RUNS_ALREADY: Final = frozenset({"earlier-run", "earlier-left"})
+"""What no insisting gets past: one profile has one server."""
 MODEL_OPTIONS: Final = ("model", "model_path", "model_id")
 
 
@@ -78,12 +80,10 @@ def findings(profile: Profile, facts: CheckFacts, snapshot: HostSnapshot) -> lis
 
 def _earlier(profile: Profile, earlier: Sequence[RunState]) -> list[StartFinding]:
     return [
-        StartFinding(
-            "earlier-run",
-            Severity.CRITICAL,
-            f"{profile.name} runs already: pid {state.record.pid}, started by {state.record.by}"
+        runs_already(
+            profile,
+            f"pid {state.record.pid}, started by {state.record.by}"
             f" from {state.record.origin}{_since(state.record.started_at)}",
-            "watch that one, or restart it",
         )
         for state in earlier
         if state.alive

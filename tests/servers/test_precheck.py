@@ -95,6 +95,7 @@ def test_an_earlier_run_and_what_is_left_of_one(profile: Profile) -> None:
     early, left = findings(profile, facts, snapshot())
     assert (early.id, left.id) == ("earlier-run", "earlier-left")
     assert "pid 77, started by ann from desk, since 2026-12-02" in early.title
+    assert "`gpuroom restart glm` replaces it, `gpuroom stop glm` ends it" in early.way_out
     assert "pid 78 worker" in left.title
     assert "gpuroom stop glm" in left.way_out
 

@@ -83,7 +83,11 @@ def test_a_second_start_and_a_port_that_is_taken_are_refused(shell: Shell) -> No
     status, answer, said = shell.run("start", "small")
     assert status == 7
     assert {finding["id"] for finding in answer["findings"]} >= {"earlier-run"}
-    assert "runs already" in said
+    assert "runs already: pid" in said
+    assert "`gpuroom restart small` replaces it" in said
+    assert "--force" not in said
+    status, _, said = shell.run("start", "small", "--force")
+    assert (status, "not started" in said) == (7, True), "no insisting starts a second one"
     status, answer, _ = shell.run("stop", "small")
     assert status == 0
     assert answer["complete"] is True
@@ -132,7 +136,7 @@ def test_one_that_never_answers_is_late(shell: Shell) -> None:
     assert status == 12, said
 
 
-def test_a_process_that_runs_becomes_a_profile(shell: Shell) -> None:
+def test_a_process_that_runs_becomes_a_profile(shell: Shell, tmp_path: Path) -> None:
     port = free_port()
     command = [
         *serving(port)[:2],
@@ -149,6 +153,13 @@ def test_a_process_that_runs_becomes_a_profile(shell: Shell) -> None:
         assert profile["command"][:3] == command[:3]
         assert "arguments 3 hold line breaks" in said
         assert profile["port"] == port
+        odd = tmp_path / "odd.toml"
+        odd.write_text("servers = 3\n")
+        words = ("servers", "import", "local", str(process.pid), "--append", str(odd))
+        status, answer, said = shell.run(*words)
+        assert (status, answer) == (2, None), said
+        assert "odd.toml" in said
+        assert odd.read_text() == "servers = 3\n"
     finally:
         process.kill()
         process.communicate()

@@ -74,7 +74,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--model", metavar="NAME", help="model to ask for; else the server's first")
     what.add_argument(
-        "--api-key-env", metavar="NAME", help="environment variable that holds the server's key"
+        "--api-key-env",
+        metavar="NAME",
+        help="environment variable that holds the server's key "
+        "(default: what the profile of SERVER says)",
     )
     what.add_argument(
         "--insecure", action="store_true", help="take any certificate of an https server"

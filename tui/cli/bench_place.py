@@ -20,6 +20,9 @@ from backends.config import Config, HostConfig
 from backends.errors import LinkError, UsageError
 from backends.hub import HostSession, RoomHub
 from backends.model import LinkState
+from backends.servers.apikey import key_headers
+from backends.servers.configured import profiles_of
+from backends.servers.profiles import Profile, resolve_profiles
 from tui.cli.main import VERSION
 from tui.cli.prompts import terminal_prompter
 
@@ -72,7 +75,9 @@ def where(arguments: argparse.Namespace) -> Where:
         elif "://" in arguments.server:
             url = arguments.server
         else:
-            url, profile = _of_profile(config, host, arguments), arguments.server
+            named = _of_profile(config, host, arguments)
+            url, profile = _address(named), named.name
+            headers = headers or key_headers(named, os.environ)
     if url is None:
         raise UsageError(
             "which server?",
@@ -87,10 +92,7 @@ def where(arguments: argparse.Namespace) -> Where:
     return Where(server, host, origin, profile, config)
 
 
-def _of_profile(config: Config, host: HostConfig | None, arguments: argparse.Namespace) -> str:
-    from backends.servers.configured import profiles_of
-    from backends.servers.profiles import resolve_profiles
-
+def _of_profile(config: Config, host: HostConfig | None, arguments: argparse.Namespace) -> Profile:
     profiles = resolve_profiles(config.servers) if host is None else profiles_of(config, host)
     found = next((one for one in profiles if one.name == arguments.server), None)
     if found is None:
@@ -100,9 +102,13 @@ def _of_profile(config: Config, host: HostConfig | None, arguments: argparse.Nam
             f"the configuration has: {known}",
             "or give its address: gpuroom bench HOST --url http://127.0.0.1:8000",
         )
-    port = found.port or found.engine.default_port
+    return found
+
+
+def _address(profile: Profile) -> str:
+    port = profile.port or profile.engine.default_port
     if port is None:
-        raise UsageError(f"the port of {found.name} is not known", hint="give --url")
+        raise UsageError(f"the port of {profile.name} is not known", hint="give --url")
     return f"http://127.0.0.1:{port}"
 
 

@@ -22,7 +22,7 @@ from backends.servers.desk import ServerDesk
 from backends.servers.launchers.base import Run, StartFinding, StopResult, StopStep
 from backends.servers.lifecycle import ANSWERING, OVER, Assessment
 from backends.servers.planned import end_lines
-from backends.servers.precheck import GONE_AFTER_STOP
+from backends.servers.precheck import GONE_AFTER_STOP, RUNS_ALREADY
 from backends.servers.profiles import Profile, resolve_profiles
 from backends.servers.report import cause_lines, finding_data, progress_words, stop_lines
 from backends.servers.watch import ServerWatch
@@ -159,7 +159,7 @@ async def checked(
     Args:
         place: Where.
         profile: What is to be started.
-        force: Go on all the same.
+        force: Go on all the same, unless it runs already.
         before_stop: The run before still lives and will be stopped: only what would still be in
             the way afterwards counts.
     """
@@ -171,9 +171,13 @@ async def checked(
         if finding.way_out:
             say(f"  -> {finding.way_out}")
     blocked = any(finding.severity.value == "critical" for finding in found)
-    if blocked and not force:
+    # What runs already is replaced by a restart; no insisting starts a second one.
+    runs = any(finding.id in RUNS_ALREADY for finding in found)
+    if runs:
+        say("not started")
+    elif blocked and not force:
         say("not started; --force starts it all the same")
-    return found, force or not blocked
+    return found, not runs and (force or not blocked)
 
 
 async def follow_start(

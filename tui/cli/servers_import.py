@@ -6,11 +6,20 @@ import argparse
 import asyncio
 from pathlib import Path
 
+import msgspec
+
+from backends import toml
 from backends.errors import UsageError
 from backends.servers.launchers.base import Run
 from backends.servers.profiles import resolve_profiles
 from backends.servers.report import plain_name, profile_table
 from tui.cli.server_place import add_place, at_host, print_json, say
+
+
+class _Configuration(msgspec.Struct):
+    """What matters here of the file that a profile is added to."""
+
+    servers: tuple[dict[str, object], ...] = ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,13 +74,11 @@ def _say_what_is_hidden(server: Run) -> None:
 
 
 def _append(path: Path, text: str) -> None:
-    import tomllib
-
     try:
         old = path.read_text(encoding="utf-8") if path.exists() else ""
         both = f"{old.rstrip()}\n\n{text}" if old.strip() else text
-        resolve_profiles(tomllib.loads(both).get("servers", ()), path=path)
+        resolve_profiles(toml.decode(both, _Configuration).servers, path=path)
         with path.open("a", encoding="utf-8") as file:
             file.write(("\n" if old and not old.endswith("\n\n") else "") + text)
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeError, msgspec.DecodeError) as error:
         raise UsageError(f"cannot add to {path}", str(error)) from None

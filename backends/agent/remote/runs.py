@@ -47,7 +47,7 @@ def checked_name(value: Any) -> str:
 
 
 def list_runs(params: Params, proc_root: str = "/proc") -> List[Dict[str, Any]]:
-    """Every run that is known here, newest first, with whether it lives and how it ended.
+    """Every run that is known here, the living first, then the newest, and how each ended.
 
     Args:
         params: `limit`.
@@ -60,7 +60,8 @@ def list_runs(params: Params, proc_root: str = "/proc") -> List[Dict[str, Any]]:
     for place in foreign_places(proc_root):
         places[place] = True
     found = [run for run in (state(place) for place in places) if run is not None]
-    found.sort(key=lambda run: -float(run["record"].get("started_at") or 0))
+    # A clock that was set back makes no older run newer than one that lives.
+    found.sort(key=lambda run: (not run["alive"], -_started_at(run["record"])))
     return found[: int(params.get("limit", 200))]
 
 
@@ -85,7 +86,7 @@ def state(place: str) -> Optional[Dict[str, Any]]:
         "alive": alive,
         "supervised": supervised,
         "rebooted": not same_boot,
-        "age_s": max(0.0, time.time() - float(record.get("started_at") or 0)),
+        "age_s": max(0.0, time.time() - _started_at(record)),
         "owner": owner,
         "exit": read_json(os.path.join(place, "exit.json")),
         "stop": read_json(os.path.join(place, "stop.json")),
@@ -141,14 +142,38 @@ def folders(path: str) -> List[str]:
 
 
 def prune(home: str) -> None:
-    """Keep the newest runs; the folders of runs that still live are never touched."""
-    runs = []
+    """Keep the newest runs; the folders of runs that still live are never touched.
+
+    Of folders without a record (starts that failed, records that are damaged) as many are kept.
+    """
+    ended, unknown, now = [], [], time.time()
     for run in folders(home):
-        found = state(os.path.join(home, run))
-        if found is not None and not found["alive"] and not found["supervised"]:
-            runs.append((float(found["record"].get("started_at") or 0), run))
-    for _, run in sorted(runs)[: max(0, len(runs) - KEPT_RUNS)]:
-        shutil.rmtree(os.path.join(home, run), ignore_errors=True)
+        place = os.path.join(home, run)
+        found = state(place)
+        if found is None:
+            with contextlib.suppress(OSError):
+                unknown.append((_past(os.stat(place).st_mtime, now), run))
+        elif not found["alive"] and not found["supervised"]:
+            ended.append((_past(_started_at(found["record"]), now), run))
+    if max(len(ended), len(unknown)) <= KEPT_RUNS:
+        return
+    supervised = set(foreign_places())
+    for runs in (ended, unknown):
+        for _, run in sorted(runs)[: max(0, len(runs) - KEPT_RUNS)]:
+            if os.path.join(home, run) not in supervised:
+                shutil.rmtree(os.path.join(home, run), ignore_errors=True)
+
+
+def _started_at(record: Dict[str, Any]) -> float:
+    try:
+        return float(record.get("started_at") or 0)
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _past(at: float, now: float) -> float:
+    """A time to sort by: what lies in the future was written before the clock was set back."""
+    return at if at <= now else 0.0
 
 
 def _holder(lock: int) -> Dict[str, Any]:

@@ -207,15 +207,23 @@ def stop(params: Params, stream: rpc.Stream) -> None:
 
     with runs.operation(os.path.dirname(place), "stop.lock", params):
         port = params.get("port") or record.get("port")
-        _write_stop(place, params)
+        _write_stop(place, params, stream)
         ladder.descend(look, record["pid"], record["start_ticks"], port, params, stream)
 
 
-def _write_stop(place: str, params: Params) -> None:
-    """Write down who asked for the end: whoever looks later is to know that it was no crash."""
+def _write_stop(place: str, params: Params, stream: rpc.Stream) -> None:
+    """Write down who asked for the end: whoever looks later is to know that it was no crash.
+
+    Another user's run, or a full disk: the stop goes on, and says that nobody will know.
+    """
     asked = {"by": params.get("by"), "origin": params.get("origin"), "at": time.time()}
-    with contextlib.suppress(OSError):  # another user's run, or a full disk: the stop goes on
-        supervisor.write_json(os.path.join(place, "stop.json"), asked)
+    path = os.path.join(place, "stop.json")
+    try:
+        supervisor.write_reserved(path, asked)
+    except OSError as error:
+        words = "who stops it can't be written down (%s: %s)" % (path, error.strerror)
+        with contextlib.suppress(rpc.StreamClosed):
+            stream.send({"step": words})
 
 
 def hold(params: Params, stream: rpc.Stream) -> None:

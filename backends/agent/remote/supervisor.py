@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, List, Optional
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NAME = 15
 END_BYTES = 512
-"""Room that is reserved for `exit.json`."""
+"""Room that is reserved for `exit.json`, and as much for `stop.json`."""
 
 
 def write_json(path: str, value: Dict[str, Any]) -> None:
@@ -39,27 +39,40 @@ def write_json(path: str, value: Dict[str, Any]) -> None:
         raise
 
 
-def write_end(path: str, value: Dict[str, Any]) -> None:
-    """Write how it ended; on a full disk into the room that was reserved for it."""
+def reserve(path: str) -> None:
+    """Make room for what `write_reserved` will have to write."""
+    with open(path, "w") as file:
+        file.write(" " * END_BYTES)
+
+
+def write_reserved(path: str, value: Dict[str, Any]) -> None:
+    """Write a file whole; on a full disk into the room that was reserved for it.
+
+    Raises:
+        OSError: There was none.
+    """
     try:
         write_json(path, value)
     except OSError:
+        place = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            end = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        except OSError:
-            return
-        try:
-            os.pwrite(end, json.dumps(value).encode().ljust(END_BYTES), 0)
-        except OSError:
-            pass  # then its end is seen, and not how; what it left is waited for all the same
+            os.pwrite(place, json.dumps(value).encode().ljust(END_BYTES), 0)
         finally:
-            os.close(end)
+            os.close(place)
 
 
 def remove(path: str) -> None:
     """Remove a file, if it is there."""
     try:
         os.unlink(path)
+    except OSError:
+        pass
+
+
+def remove_empty(folder: str) -> None:
+    """Remove a folder that nothing came into."""
+    try:
+        os.rmdir(folder)
     except OSError:
         pass
 
@@ -202,6 +215,7 @@ def supervise(spec: Dict[str, Any]) -> None:
     try:
         lock = take_lock(spec["lock"], spec["holder"])
     except BlockingIOError:
+        remove_empty(place)
         say({"busy": holder_of(spec["lock"])})
         return
     libc = ctypes.CDLL(None, use_errno=True)
@@ -226,8 +240,8 @@ def supervise(spec: Dict[str, Any]) -> None:
             started_at=time.time(),
             run_id=spec["run_id"],
         )
-        with open(place + "/exit.json", "w") as file:
-            file.write(" " * END_BYTES)
+        reserve(place + "/exit.json")
+        reserve(place + "/stop.json")
         write_json(place + "/id.json", record)
 
     try:
@@ -235,8 +249,11 @@ def supervise(spec: Dict[str, Any]) -> None:
     except OSError:
         if cgroup:
             os.rmdir(cgroup)
-        for name in ("id.json", "exit.json"):
+        for name in ("id.json", "exit.json", "stop.json"):
             remove(place + "/" + name)
+        if os.fstat(log).st_size == log_begin == 0:
+            remove(spec["log"])
+        remove_empty(place)
         raise
     say({"started": record})
     os.close(log)
@@ -262,7 +279,10 @@ def wait_for_end(pid: int, place: str, cgroup: Optional[str]) -> None:
             exit_record["at"] = time.time()
             kills = oom_kills(cgroup)
             exit_record["oom_kills"] = kills - (kills_before or 0) if kills is not None else None
-            write_end(place + "/exit.json", exit_record)
+            try:
+                write_reserved(place + "/exit.json", exit_record)
+            except OSError:
+                pass  # its end is seen, and not how; what it left is waited for all the same
     if cgroup:
         try:
             os.rmdir(cgroup)

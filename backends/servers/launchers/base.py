@@ -144,6 +144,16 @@ class StartFinding:
     way_out: str
 
 
+def runs_already(profile: Profile, who: str) -> StartFinding:
+    """That a server of the profile runs, and what can be done about it."""
+    name = profile.name
+    way_out = (
+        f"`gpuroom wait-ready {name}` watches it, `gpuroom restart {name}` replaces it, "
+        f"`gpuroom stop {name}` ends it"
+    )
+    return StartFinding("earlier-run", Severity.CRITICAL, f"{name} runs already: {who}", way_out)
+
+
 @dataclass(frozen=True, slots=True)
 class StartPlan:
     """What a start would run, told before it is done."""

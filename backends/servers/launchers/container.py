@@ -27,6 +27,7 @@ from backends.servers.launchers.base import (
     StopResult,
     StopStep,
     env_unused,
+    runs_already,
 )
 from backends.servers.launchers.inspected import inspect, port_facts, remaining
 from backends.servers.profiles import LauncherKind, Profile
@@ -142,9 +143,7 @@ class ContainerLauncher:
         found = self._blind(_name(profile), container.sees_gpus)
         found += env_unused(profile, "a container", _SAY_ENV)
         if container.state.running:
-            title = f"{profile.name} runs already: container {_name(profile)}"
-            out = "watch that one, or restart it"
-            found.insert(0, StartFinding("earlier-run", Severity.CRITICAL, title, out))
+            found.insert(0, runs_already(profile, f"container {_name(profile)}"))
         return found
 
     def _blind(self, name: str, sees_gpus: bool) -> list[StartFinding]:

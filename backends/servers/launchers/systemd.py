@@ -23,6 +23,7 @@ from backends.servers.launchers.base import (
     StopResult,
     StopStep,
     env_unused,
+    runs_already,
 )
 from backends.servers.launchers.inspected import describe, inspect, port_facts, remaining
 from backends.servers.launchers.unitfacts import PREFIX, SHOWN, SUFFIX, Shown
@@ -63,9 +64,7 @@ class SystemdLauncher:
         if unitfacts.is_busy(shown):
             by, origin = unitfacts.started_by(shown)
             who = f", started by {by} from {origin}" if by else ""
-            words = f"{profile.name} runs already: {_unit(profile)} is {shown['ActiveState']}{who}"
-            out = "watch that one, or restart it"
-            return [StartFinding("earlier-run", Severity.CRITICAL, words, out)]
+            return [runs_already(profile, f"{_unit(profile)} is {shown['ActiveState']}{who}")]
         found: list[StartFinding] = []
         if profile.unit is not None:
             out = f"systemctl edit {_unit(profile)}: Environment="

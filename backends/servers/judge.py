@@ -235,7 +235,7 @@ class LogJudge:
             return
         furthest = max((PHASE_ORDER[entry.phase] for entry in run.phases), default=-1)
         if PHASE_ORDER[phase] > furthest and run.dead is None:
-            run.forgive()
+            run.pass_over()
         if phase is Phase.LOADING:
             run.loaded = False
         run.progress = None

@@ -72,6 +72,8 @@ class Run:
     stops: dict[int, Place] = field(default_factory=dict)
     stop_line: int | None = None
     causes: dict[str, Evidence] = field(default_factory=dict)
+    overcome: dict[str, Evidence] = field(default_factory=dict)
+    """What was complained about and gone past in this start, and may explain a later failure."""
     exceptions: list[PyException] = field(default_factory=list)
     last_exception: PyException | None = None
     warnings: dict[str, Warned] = field(default_factory=dict)
@@ -107,8 +109,18 @@ class Run:
             return Phase.MEMORY
         return self.phase
 
+    def pass_over(self) -> None:
+        """The start goes on: what was complained about is not its end, but perhaps its cause."""
+        explaining = {
+            name: found for name, found in self.causes.items() if found.cause.entry.refines
+        }
+        overcome = explaining | self.overcome
+        self.forgive()
+        self.overcome = overcome
+
     def forgive(self) -> None:
-        """The server went on, or came up: what it complained about before was not the end."""
+        """The server came up, or serves: what it complained about before was not the end."""
+        self.overcome.clear()
         self.causes.clear()
         self.exceptions.clear()
         self.last_exception = None

@@ -213,7 +213,7 @@ def _failed(judge: LogJudge, exit_code: int | None) -> Verdict | None:
         chosen = _first(found, None, "cause")  # said only as a warning, and nothing else is
     chosen = chosen or _first(loud, exception, "echo") or _first(loud, exception, "symptom")
     if chosen is not None:
-        return _explain(judge, chosen, exception)
+        return _explain(judge, _refined(chosen, list(run.overcome.values())), exception)
     if exception is not None:
         return _answer(
             judge, Outcome.CRASH, _line_of(exception), str(exception), exception=exception

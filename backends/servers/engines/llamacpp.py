@@ -40,6 +40,8 @@ ENGINE = Engine(
         (3, r"^system_info: n_threads|^build(?:_info)?: "),
         (2, r"^main: (?:loading model|model loaded|server is listening|HTTP server)"),
         (2, r"couldn't bind HTTP server socket"),
+        (4, r'^error while handling argument "'),
+        (3, r"^error: (?:invalid|unknown) argument: -"),
         (2, r"libllama\.|libggml"),
     ),
     version=rx(

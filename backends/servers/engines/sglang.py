@@ -40,6 +40,7 @@ ENGINE = Engine(
     hints=hints(
         (8, r"\bserver_args=(?:ServerArgs\(|\{)"),
         (6, r"sglang[./](?:launch_server|srt|serve)|\bsglang serve\b|sglang-|sgl-workspace"),
+        (3, r"\blaunch_server\.py: error: |\bsglang: (?:command )?not found"),
         (5, r"The server is fired up and ready to roll"),
         (4, r"\bsgl_kernel\b|\bsgl-kernel\b|sglang is using nccl"),
         (3, r"^(?:Prefill|Decode) batch[.,] #"),

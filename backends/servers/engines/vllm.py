@@ -52,6 +52,7 @@ ENGINE = Engine(
         (2, r"^Received request (?:cmpl|chatcmpl)-|No available memory for the cache blocks"),
         (1, r"Automatically detected platform|ProcessGroupNCCL\.cpp|Watchdog caught collective"),
         (4, r"^\(APIServer pid=\d+\)"),
+        (3, r"\bapi_server\.py: error: |\bvllm: (?:command )?not found|No module named '?vllm\b"),
         # Its own form of a line; SGLang of 2024 printed some of those too.
         (0, r"(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./-]+\.py:\d+\]"),
     ),

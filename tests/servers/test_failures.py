@@ -1,0 +1,58 @@
+"""Failures of loading, of arguments and of what goes before, in the words of many versions."""
+
+from __future__ import annotations
+
+import pytest
+
+from backends.servers.catalogue import load_catalogue
+from backends.servers.diagnose import diagnose_bytes
+from tests.servers import failing
+from tests.servers.failures import ALONE, LOADING, RAISED
+
+CATALOGUE = load_catalogue()
+
+
+@pytest.mark.parametrize("engine", ["vllm-workers", "sglang", "tgi"])
+@pytest.mark.parametrize(("cause", "error"), RAISED)
+def test_an_exception_is_named(engine: str, cause: str, error: str) -> None:
+    verdict = diagnose_bytes(failing.PYTHON[engine](error).encode(), CATALOGUE)
+    assert (verdict.outcome, verdict.cause) == ("crash", cause), verdict.title
+    assert verdict.evidence is not None
+    assert error[:40] in verdict.evidence.text
+
+
+@pytest.mark.parametrize(("cause", "error"), LOADING)
+def test_what_llamacpp_cannot_load_is_named(cause: str, error: str) -> None:
+    verdict = diagnose_bytes(failing.llamacpp(error).encode(), CATALOGUE)
+    assert (verdict.outcome, verdict.cause) == ("crash", cause), verdict.title
+
+
+@pytest.mark.parametrize(("cause", "engine", "text"), ALONE)
+def test_a_start_that_says_little_is_named(cause: str, engine: str, text: str) -> None:
+    verdict = diagnose_bytes(f"{text}\n".encode(), CATALOGUE)
+    assert (verdict.engine, verdict.outcome, verdict.cause) == (engine, "crash", cause)
+
+
+NO_CUDA = "ggml_cuda_init: failed to initialize CUDA: unknown error\n"
+
+
+def test_a_gpu_that_was_passed_over_explains_why_the_model_does_not_load() -> None:
+    failed = failing.llamacpp("llama_model_load: error loading model: no backend for it")
+    verdict = diagnose_bytes((NO_CUDA + failed.split("\n", 2)[2]).encode(), CATALOGUE)
+    assert (verdict.outcome, verdict.cause) == ("crash", "cuda-unknown-error")
+    assert verdict.evidence is not None
+    assert verdict.evidence.line == 1
+
+
+def test_a_gpu_that_was_passed_over_is_no_failure_once_the_server_is_ready() -> None:
+    start = failing.llamacpp("main: model loaded").split("llama_model_load_from_file_impl")[0]
+    ready = "main: server is listening on http://127.0.0.1:8080 - starting the main loop\n"
+    verdict = diagnose_bytes((NO_CUDA + start.split("\n", 2)[2] + ready).encode(), CATALOGUE)
+    assert (verdict.outcome, verdict.cause) == ("ready", None)
+    assert [warned.id for warned in verdict.warnings] == ["cpu-fallback"]
+
+
+def test_a_plainer_cause_than_the_gpu_that_was_passed_over_is_kept() -> None:
+    broken = failing.llamacpp("gguf_init_from_file_impl: invalid magic characters: 'x'")
+    verdict = diagnose_bytes((NO_CUDA + broken.split("\n", 2)[2]).encode(), CATALOGUE)
+    assert verdict.cause == "model-file-broken"

@@ -94,14 +94,15 @@ _DIGIT: Final = _forms(
     rf"(?P<stamp>{_DATE}) [\w./-]+:\d+: {_WORD} ",
     # TensorFlow: 2024-10-22 06:31:31.858362: E external/...cc:485]
     rf"(?P<stamp>{_DATE}): (?P<level>[IWEF]) ",
-    # docker logs -t, and kubectl logs --timestamps
-    r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6,9}(?:Z|[+-]\d\d:\d\d)) ",
+    # the journal and rsyslog with ISO stamps
+    rf"(?P<stamp>{_DATE}) [\w.-]+ (?P<source>kernel|[\w@.\-:/]+\[\d+\]): ?",
+    # docker logs -t, kubectl logs --timestamps, and the files below /var/log/pods
+    r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6,9}(?:Z|[+-]\d\d:\d\d)) "
+    r"(?:std(?:out|err) [FP] )?",
     # llama.cpp with prefixes: 0.00.160.925 I
     r"(?P<stamp>\d+\.\d\d\.\d{3}\.\d{3}) (?P<level>[DIWEF]) ",
     # pm2: 0|vllm  |
     r"(?P<source>\d{1,4}\|[\w.-]{1,60}) +\| ?",
-    # the journal with ISO stamps
-    rf"(?P<stamp>{_DATE}) [\w.-]+ (?P<source>kernel|[\w@.\-:/]+\[\d+\]): ?",
     # a collector's own stamp before everything
     rf"(?P<stamp>{_DATE}) {{1,8}}(?=\S)",
     # srun --label
@@ -123,6 +124,8 @@ _JOURNAL: Final = _forms(
     # Dec 02 09:00:00 host vllm[123]:
     r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) [\w.-]+ "
     r"(?P<source>kernel|[\w@.\-:/]+\[\d+\]): ?",
+    # ts of moreutils
+    r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?=\S)",
 )
 _COMPOSE: Final = _forms(
     # vllm-1  | ...

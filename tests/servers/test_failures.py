@@ -56,3 +56,39 @@ def test_a_plainer_cause_than_the_gpu_that_was_passed_over_is_kept() -> None:
     broken = failing.llamacpp("gguf_init_from_file_impl: invalid magic characters: 'x'")
     verdict = diagnose_bytes((NO_CUDA + broken.split("\n", 2)[2]).encode(), CATALOGUE)
     assert verdict.cause == "model-file-broken"
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "2026-05-01T08:00:00.123456789Z stderr F ",
+        "2026-05-01T08:00:00.123456+00:00 gpu01 serve[1234]: ",
+        "May 01 08:00:00 ",
+        "May 01 08:00:00 gpu01 serve[1234]: ",
+        "2026-05-01T08:00:00.123456789Z ",
+        "serve-1  | ",
+    ],
+)
+def test_what_collectors_put_before_a_line_hides_nothing(around: str) -> None:
+    lines = [
+        "[2026-05-01 08:00:00] server_args=ServerArgs(model_path='/m')",
+        "[2026-05-01 08:00:30] INFO:     Application startup complete.",
+        "[2026-05-01 08:00:32] The server is fired up and ready to roll!",
+        "Fatal Python error: Segmentation fault",
+        "Killed",
+    ]
+    text = "".join(f"{around}{line}\n" for line in lines)
+    verdict = diagnose_bytes(text.encode(), CATALOGUE)
+    assert (verdict.engine, verdict.ready_line) == ("sglang", 3)
+    assert (verdict.outcome, verdict.cause) == ("crash", "segmentation-fault")
+
+
+def test_a_template_that_refuses_a_conversation_is_the_clients_affair() -> None:
+    text = (
+        "(APIServer pid=1) INFO:     Application startup complete.\n"
+        "(APIServer pid=1) ERROR:    Exception in ASGI application\n"
+        "(APIServer pid=1) Traceback (most recent call last):\n"
+        '(APIServer pid=1)   File "/x/serving.py", line 1, in render\n'
+        "(APIServer pid=1) jinja2.exceptions.TemplateError: roles must alternate\n"
+    )
+    assert diagnose_bytes(text.encode(), CATALOGUE).outcome == "ready"

@@ -37,12 +37,14 @@ _GRAVE: Final = frozenset({Level.ERROR, Level.CRITICAL})
 _REASSURING: Final = re.compile(
     r"(?i)can be (?:safely )?ignored|harmless|not fatal|non-fatal|falling back|fallback to|"
     r"will (?:be )?(?:retr(?:y|ied)|ignored|fall)|\bretrying\b|\bskipp(?:ing|ed)\b|"
-    r"\bignor(?:e|ing)\b|this is (?:expected|normal)"
+    r"\bto silence this\b|\bthrown while requesting (?:HEAD|GET)\b|"
+    r"\bignor(?:e|ing)\b|\b(?:is|are|was|were) ignored\b|\bha(?:s|ve) no effect\b|"
+    r"this is (?:expected|normal)"
 )
 _MAYBE_QUIET: Final = re.compile(
     r"(?i)in use|killed|oom|lost|bus\b|bind|cuda|nvidia|nvml|driver|leaked|time limit|/dev/"
 )
-_WARNS: Final = re.compile(r"(?i)^warn(?:ing)?\b|^\S{0,200}:\d+: \w*warning: ")
+_WARNS: Final = re.compile(r"(?i)^warn(?:ing)?\b|^\S{0,200}:\d+: \w*warning: |^\S{1,80}: warning: ")
 _FRIGHTENING: Final = re.compile(r"(?i)error|fail|unable|cannot|could not")
 _DUMP: Final = 800
 _MAX_JUDGED: Final = 4096

@@ -1,5 +1,7 @@
 """Failures of loading, of arguments and of what goes before, in the words of many versions."""
 
+# ruff: noqa: E501 - lines of logs
+
 from __future__ import annotations
 
 import pytest
@@ -92,3 +94,60 @@ def test_a_template_that_refuses_a_conversation_is_the_clients_affair() -> None:
         "(APIServer pid=1) jinja2.exceptions.TemplateError: roles must alternate\n"
     )
     assert diagnose_bytes(text.encode(), CATALOGUE).outcome == "ready"
+
+
+HARMLESS = [
+    "The argument `trust_remote_code` is to be used with Auto classes. It has no effect here and is ignored.",
+    "libibverbs: Warning: couldn't load driver 'libx.so': libx.so: cannot open shared object file: No such file or directory",
+    "[2025-09-01 08:00:10 TP0] Setup Custom allreduce failed with [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'. To silence this warning, specify disable_custom_all_reduce=True explicitly.",
+    "'(ReadTimeoutError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read timeout=10)\"), '(Request ID: 1)')' thrown while requesting HEAD https://huggingface.co/m/resolve/main/config.json",
+    "fatal: not a git repository (or any of the parent directories): .git",
+    "sh: 1: nvidia-smi: not found",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", HARMLESS)
+def test_what_a_good_start_may_print_is_no_failure(line: str) -> None:
+    start = failing.sglang("x").split("[2025-09-01 08:00:09 TP1]")[0] + line + "\n"
+    verdict = diagnose_bytes(start.encode(), CATALOGUE)
+    assert (verdict.outcome, verdict.cause) == ("loading", None)
+    end = 'Traceback (most recent call last):\n  File "/x.py", line 1, in f\nAttributeError: no\n'
+    assert diagnose_bytes((start + end).encode(), CATALOGUE).cause == "attribute-error"
+
+
+def test_a_warm_up_that_got_no_answer_is_no_failed_download() -> None:
+    start = failing.sglang("x").split("[2025-09-01 08:00:09 TP1]")[0]
+    verdict = diagnose_bytes(
+        (
+            f"{start}[2025-09-01 08:20:00] Initialization failed. warmup error: "
+            'Traceback (most recent call last):\n  File "/x.py", line 1, in f\n'
+            "requests.exceptions.ReadTimeout: HTTPConnectionPool(host='127.0.0.1', port=30000): "
+            "Read timed out. (read timeout=600)\nKilled\n"
+        ).encode(),
+        CATALOGUE,
+    )
+    assert verdict.cause == "warmup-failed"
+
+
+def test_a_worker_of_gunicorn_that_does_not_boot_is_a_crash() -> None:
+    start = (
+        "[2025-09-01 08:00:00 +0000] [1] [INFO] Starting gunicorn 21.2.0\n"
+        "[2025-09-01 08:00:00 +0000] [1] [INFO] Listening at: http://0.0.0.0:8000 (1)\n"
+    )
+    failed = (
+        "[2025-09-01 08:00:01 +0000] [7] [ERROR] Exception in worker process\n"
+        'Traceback (most recent call last):\n  File "/x.py", line 1, in f\n'
+        "ModuleNotFoundError: No module named 'x'\n"
+        "[2025-09-01 08:00:01 +0000] [1] [ERROR] Reason: Worker failed to boot.\n"
+    )
+    verdict = diagnose_bytes((start + failed).encode(), CATALOGUE)
+    assert (verdict.outcome, verdict.cause) == ("crash", "import-error")
+
+
+def test_a_runner_that_was_killed_is_told_from_one_that_failed() -> None:
+    text = (
+        'time=2026-01-01T20:07:50.1Z level=INFO source=routes.go:1 msg="Listening on 127.0.0.1:11434 '
+        '(version 0.9.6)"\ntime=2026-01-01T20:07:57.6Z level=ERROR source=sched.go:489 msg="error '
+        'loading llama server" error="llama runner process has terminated: signal: killed"\n'
+    )
+    assert diagnose_bytes(text.encode(), CATALOGUE).cause == "killed-no-message"

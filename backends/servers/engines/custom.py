@@ -35,9 +35,10 @@ ENGINE = Engine(
         (Phase.HTTP, UVICORN_STARTUP),
     ),
     bars=bars((r"(?i)load", Phase.LOADING), (r"(?i)captur", Phase.CAPTURING)) + DOWNLOAD_BARS,
-    ready=rx(UVICORN_RUNNING, r"(?i)^(?:\* )?(?:running|listening|serving) (?:on|at) https?://"),
+    ready=rx(UVICORN_RUNNING, r"(?i)^(?:\* )?(?:running|listening|serving) (?:on|at):? https?://"),
     not_ready=rx(BIND_FAILED),
-    fatal=COMMON_FATAL,
+    # gunicorn listens before its workers have imported anything.
+    fatal=rx(r"^Reason: Worker failed to boot", r"^Worker failed to boot") + COMMON_FATAL,
     served=rx(REQUEST_DONE),
     routine=re.compile(r'^[\d.:a-f\[\]]{3,45}:\d+ - "(?:GET|POST) [^"]{1,200}" [23]\d\d'),
     advice=advice(
@@ -49,5 +50,5 @@ ENGINE = Engine(
     ),
     endpoints=(Endpoint("/health", loading=(None, 503)),),
     options=(option("host"), option("port")),
-    stop=Stop(marks=rx(UVICORN_SHUTDOWN) + COMMON_STOP),
+    stop=Stop(marks=rx(UVICORN_SHUTDOWN, r"^Handling signal: (?:term|int|quit)") + COMMON_STOP),
 )

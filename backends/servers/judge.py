@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from backends.servers.catalogue import Catalogue, Cause, Context
 from backends.servers.engines import PHASE_ORDER, Engine, EngineGuess, EngineId, Phase
+from backends.servers.engines.base import SUPERVISED
 from backends.servers.lines import Event, LineUpdate, LogLine, Skimmed
 from backends.servers.prefixes import Level, split_prefix
 from backends.servers.progress import Progress, parse_progress
@@ -42,8 +43,10 @@ _REASSURING: Final = re.compile(
     r"this is (?:expected|normal)"
 )
 _MAYBE_QUIET: Final = re.compile(
-    r"(?i)in use|killed|oom|lost|bus\b|bind|cuda|nvidia|nvml|driver|leaked|time limit|/dev/"
+    r"(?i)in use|killed|oom|lost|bus\b|bind|terminated by sig|cuda|nvidia|nvml|driver|"
+    r"leaked|time limit|/dev/"
 )
+_SUPERVISED: Final = re.compile(SUPERVISED)
 _WARNS: Final = re.compile(r"(?i)^warn(?:ing)?\b|^\S{0,200}:\d+: \w*warning: |^\S{1,80}: warning: ")
 _FRIGHTENING: Final = re.compile(r"(?i)error|fail|unable|cannot|could not")
 _DUMP: Final = 800
@@ -317,7 +320,7 @@ class LogJudge:
 
     def _find_end(self, line: LogLine, message: str, engine: Engine) -> None:
         run = self.run
-        if line.level in _CALM:
+        if line.level in _CALM and _SUPERVISED.match(message) is None:
             return
         if run.ready is not None and self._words.not_ready.found_in(message):
             run.ready = None

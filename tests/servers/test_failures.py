@@ -151,3 +151,35 @@ def test_a_runner_that_was_killed_is_told_from_one_that_failed() -> None:
         'loading llama server" error="llama runner process has terminated: signal: killed"\n'
     )
     assert diagnose_bytes(text.encode(), CATALOGUE).cause == "killed-no-message"
+
+
+SERVING = (
+    "[2025-09-01 08:00:00] server_args=ServerArgs(model_path='/m')",
+    "[2025-09-01 08:00:32] The server is fired up and ready to roll!",
+)
+
+
+def supervised(*said: str) -> tuple[str, str | None]:
+    lines = [f"Sep 01 08:00:00 gpu01 sglang[9]: {line}\n" for line in SERVING]
+    lines += [f"Sep 01 09:00:00 gpu01 systemd[1]: {line}\n" for line in said]
+    verdict = diagnose_bytes("".join(lines).encode(), CATALOGUE)
+    return verdict.outcome, verdict.cause
+
+
+def test_what_systemd_stops_is_stopped_however_it_dies() -> None:
+    stopping = "Stopping sglang.service - SGLang..."
+    term = "sglang.service: Main process exited, code=killed, status=15/TERM"
+    kill = "sglang.service: Main process exited, code=killed, status=9/KILL"
+    assert supervised(stopping, term) == ("stopped", "operator-stop")
+    assert supervised(stopping, kill) == ("stopped", "operator-stop")
+    assert supervised(kill) == ("crash", "killed-no-message")
+
+
+@pytest.mark.parametrize(
+    ("how", "cause"), [("terminated by SIGKILL", "killed-no-message"), ("exit status 1", None)]
+)
+def test_what_supervisord_says_of_the_end_counts(how: str, cause: str | None) -> None:
+    start = failing.vllm("x").split("(EngineCore_DP0 pid=77) ERROR")[0]
+    text = f"{start}2025-09-01 08:00:00,123 WARN exited: vllm ({how}; not expected)\n"
+    verdict = diagnose_bytes(text.encode(), CATALOGUE)
+    assert (verdict.outcome, verdict.cause) == ("crash", cause)

@@ -206,6 +206,8 @@ REQUEST_DONE: Final = r'"(?:POST|PUT) /[^"]{0,200}HTTP/[\d.]+" 2\d\d'
 DOWNLOAD_BARS: Final = bars(
     (r"(?i)^fetching|^downloading|\.safetensors$|\.gguf$|\.bin$", Phase.DOWNLOADING),
 )
+SUPERVISED: Final = r"^exited: \S{1,80} \([^)]{1,80}; not expected\)"
+"""What supervisord says of a program that ended by itself, as information or a warning."""
 COMMON_FATAL: Final = rx(
     r"^Fatal Python error:",
     r"^(?:Segmentation fault|Bus error|Aborted|Killed|Illegal instruction)\b(?! by)",
@@ -216,7 +218,8 @@ COMMON_FATAL: Final = rx(
     r"^\S*sh: (?:line \d+: +\d+ )?(?:[Aa]bort(?:ed)?|[Kk]illed|[Ss]egmentation fault)",
     r"^!!!!!!! Segfault encountered",
     # What systemd, docker compose, Slurm and MPI say of a program that ended badly.
-    r"Main process exited, code=(?:exited, status=[1-9]|killed|dumped)",
+    r"Main process exited, code=(?:exited, status=(?!143)[1-9]|killed(?!, status=15)|dumped)",
+    SUPERVISED,
     r"\bexited with code [1-9]\d*\b|Exited with exit code [1-9]",
     r"slurmstepd: error: .*(?:oom_kill|CANCELLED)|DUE TO TIME LIMIT",
 )
@@ -226,6 +229,7 @@ COMMON_STOP: Final = rx(
     r"(?i)^(?:received|caught|got) (?:signal )?\(?(?:sigterm|sigint|signal 15|signal 2|15|2)\b",
     r"(?i)\bSIGTERM received|received SIG(?:TERM|INT)\b|trigger received signal=SIG(?:TERM|INT)",
     r"^Terminated$",
+    r"^Stopping [\w@.:\\-]{1,120}\.service\b|Main process exited, code=killed, status=15",
     r"^(?:\[\d+\]\s*[+-]?\s+)?\d+ terminated\b|^\[\d+\][+-]?\s+Terminated\b",
     r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ \*\*\*",
 )

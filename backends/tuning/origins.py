@@ -53,6 +53,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "p2p_by_kernel/*": PASTED,
     "cgroup/devices_list_before": PASTED,
     "nccl/*": PASTED,
+    "nvml/unreached/*": PASTED,
     "trace/*": PASTED,
     "cpupower/*": PASTED,
     "cpu/boost_supported": PASTED,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import sys
 from pathlib import Path
 
@@ -235,12 +236,19 @@ def load_files(names: list[str]) -> FactsDocument:
     saved: list[FactsDocument] = []
     for name in names:
         data = _bytes(name)
-        text = data.decode("utf-8", "replace")
+        text = _text(data)
         if text.lstrip()[:1] == "{" and '"facts"' in text[:65536]:
             saved.append(decode(data))
         else:
             texts.append((name, text))
     return merge([*saved, readers.read_texts(texts)])
+
+
+def _text(data: bytes) -> str:
+    """Text as PowerShell and editors of Windows store it too: UTF-16, or with a mark before."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace")
+    return data.decode("utf-8-sig", "replace")
 
 
 def _bytes(name: str) -> bytes:

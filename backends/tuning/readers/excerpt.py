@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -70,7 +71,7 @@ def split(name: str, text: str) -> Iterator[Excerpt]:
     name = clean(name.rpartition("/")[2], 200)
     vantage, heading = Vantage.HOST, ""
     lines: list[Line] = []
-    for number, raw in enumerate(text[:MAX_CHARS].split("\n")[:MAX_LINES], 1):
+    for number, raw in enumerate(_unwrapped(text[:MAX_CHARS])[:MAX_LINES], 1):
         cleaned = clean(raw.rstrip("\r"), MAX_LINE_CHARS)
         if "m" in cleaned and "[" in cleaned:
             cleaned = _COLOUR_LEFT.sub("", cleaned)
@@ -84,6 +85,18 @@ def split(name: str, text: str) -> Iterator[Excerpt]:
         lines.append(line)
     if lines:
         yield Excerpt(name, vantage, tuple(lines), heading)
+
+
+def _unwrapped(text: str) -> list[str]:
+    """Lines without what an editor, a quoting mail or a code block put before all of them."""
+    lines = text.removeprefix("\ufeff").split("\n")
+    filled = [line for line in lines if line.strip()]
+    if filled and all(line.startswith(">") for line in filled):
+        lines = [line.removeprefix(">").removeprefix(" ") for line in lines]
+        filled = [line for line in lines if line.strip()]
+    if filled and all(line[0].isspace() for line in filled):
+        lines = textwrap.dedent("\n".join(lines)).split("\n")
+    return lines
 
 
 def kind_of(heading: str) -> str:

@@ -35,7 +35,8 @@ _THROTTLED: Final = re.compile(
 )
 _LOOKS: Final = re.compile(
     r"^\s*(?:<\d+>)?\[\s*\d+\.\d+\]"  # dmesg
-    r"|^\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\]"  # dmesg -T
+    r"|^\w{3,8} *:\w{3,7} *: *\[[^\]]{5,30}\] "  # dmesg -x
+    r"|^\[\w{2,4}\.? +\w{3,5}\.? +\d+ [\d:]{8} \d{4}\]"  # dmesg -T, in any language
     r"|^\w{3} +\d+ [\d:]{8} \S+ kernel:"  # syslog, journalctl
     r"|^\d{4}-\d\d-\d\d[T ]\S+ \S+ kernel:"
     r"|^\s*(?:kernel: )?(?:NVRM: |(?:pcieport|pci|nvidia|vfio-pci|acpi) [0-9A-Za-z]+:|"

@@ -107,6 +107,14 @@ _FM_VERSIONS: Final = re.compile(
 )
 
 
+_UNREACHED: Final = re.compile(
+    r"Unable to (?:determine|detect) the device handle for (?:gpu ?(?:\d{1,3}(?=:\s))?:?\s*)"
+    r"(?P<gpu>\d{1,3}|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): "
+    r"(?P<error>Unknown Error|GPU is lost|Not Found|GPU requires reset)",
+    re.IGNORECASE,
+)
+
+
 def read_cuda(excerpt: Excerpt) -> Iterator[Fact]:
     """Return codes of cuInit and friends, and NVML's refusals, as programs print them."""
     for line in excerpt.lines:
@@ -131,6 +139,8 @@ def read_cuda(excerpt: Excerpt) -> Iterator[Fact]:
             yield excerpt.fact("nvml/error", "Driver Not Loaded", line)
         elif text.strip() == "No devices were found":
             yield excerpt.fact("nvml/error", "No devices were found", line)
+        if match := _UNREACHED.search(text):
+            yield excerpt.fact(f"nvml/unreached/{match['gpu']}", match["error"].strip(" ."), line)
         if match := re.search(
             r"\b(?:NVML library|library) version:?\s*(\d{3}\.\d+(?:\.\d+)?)", text
         ):

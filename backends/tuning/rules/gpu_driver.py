@@ -66,11 +66,17 @@ def count(scene: Scene) -> Judgements:
         ("tee", "/sys/bus/pci/rescan"), summary="rescan the PCI bus (host idle)", risk=Risk.MEDIUM
     )
     refusal = view.text("nvml/error") or ""
+    unreached = [f"{r.name}: {r.text}" for r in view.each("nvml/unreached/*") if r.text]
     handed_on = bool(cards) and all(view.peek(d.key("driver")) == "vfio-pci" for d in cards)
     if refusal in NO_DRIVER and not handed_on and (on_bus or refusal != NO_LIBRARY):
         yield failed(
             f"NVML: {refusal}" + (f"; {told}" if told else ""),
             fix=manual("load the driver's module; the kernel's log says why it did not start"),
+        )
+    elif unreached:
+        yield failed(
+            f"{len(unreached)} not answering NVML: {'; '.join(unreached[:4])}",
+            fix=manual("the kernel's log says why; reset the GPU or power-cycle the host"),
         )
     elif lost:
         yield failed(f"{', '.join(lost)} answers all ones: gone from the bus", fix=fix)

@@ -103,7 +103,8 @@ def temperature(scene: Scene) -> Judgements:
         memory = view.number(gpu.key("mem_temp_c"), -20, 150)
         if margin is None and now is not None and slowdown is not None:
             margin = slowdown - now
-        if memory is not None and memory >= scene.profile["gpu_mem_temp_c"]:
+        hot = memory is not None and memory >= scene.profile["gpu_mem_temp_c"]
+        if memory is not None and hot and not (margin is not None and margin <= 0):
             yield warned(f"memory at {memory:.0f} C", gpu.label, fix=_cool())
         elif margin is None:
             if now is not None and now >= 90:

@@ -1,0 +1,89 @@
+"""Pastes that a mail, an editor or another system wrapped, and GPUs that no longer answer."""
+
+from __future__ import annotations
+
+import codecs
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.tuning import samples
+from tests.tuning.test_readers import verdicts
+from tui.cli.tuning import load_files
+
+TEXTS = [
+    samples.SMI_TABLE,
+    samples.SMI_Q_SICK,
+    samples.LSPCI_TREE,
+    samples.TOPO,
+    samples.DMESG_SICK,
+    samples.CPUPOWER_GOOD,
+    samples.LXC_STALE,
+    samples.PROC_DEVICES,
+]
+HOT = """GPU 00000000:3B:00.0
+    Product Name                          : NVIDIA A100-PCIE-40GB
+    Temperature
+        GPU Current Temp                  : {gpu} C
+        GPU Slowdown Temp                 : 92 C
+        Memory Current Temp               : 96 C
+"""
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
+def test_what_stands_before_every_line_changes_nothing(text: str) -> None:
+    wanted = verdicts(text)
+    assert wanted
+    for wrapped in (
+        "\ufeff" + text,
+        textwrap.indent(text, "        "),
+        textwrap.indent(text, "> ", lambda _: True),
+    ):
+        assert verdicts(wrapped) == wanted
+
+
+@pytest.mark.parametrize(
+    ("encoding", "mark"),
+    [("utf-8", codecs.BOM_UTF8), ("utf-16-le", codecs.BOM_UTF16_LE), ("utf-16-be", b"\xfe\xff")],
+)
+def test_files_of_windows_are_read(tmp_path: Path, encoding: str, mark: bytes) -> None:
+    path = tmp_path / "smi.txt"
+    path.write_bytes(mark + samples.SMI_TABLE.replace("\n", "\r\n").encode(encoding))
+    found = {fact.key: fact.value for fact in load_files([str(path)]).facts}
+    path.write_text(samples.SMI_TABLE, encoding="utf-8")
+    assert found == {fact.key: fact.value for fact in load_files([str(path)]).facts}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error",
+        "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.  Reboot it",
+        "Unable to determine the device handle for GPU3: 0000:5F:00.0: Unknown Error",
+        "Unable to determine the device handle for gpu 0000:3b:00.0: Not Found",
+        "Unable to determine the device handle for GPU2: Unknown Error",
+    ],
+)
+def test_a_gpu_that_does_not_answer_is_missing(text: str) -> None:
+    assert verdicts(f"$ nvidia-smi\n{text}\n")["gpu.count"] == "FAIL"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "kern  :err   : [  100.000000] ",
+        "[Fr Jan  2 03:04:05 2026] ",
+        "[ven. janv.  2 03:04:05 2026] ",
+    ],
+)
+def test_the_kernel_log_in_other_forms(start: str) -> None:
+    lost = verdicts(f"{start}NVRM: Xid (PCI:0000:3b:00): 48, DBE\n")
+    assert lost["gpu.xid"] == "FAIL"
+    killed = verdicts(f"{start}Out of memory: Killed process 42 (sglang) total-vm:1kB\n")
+    assert killed["vm.engine_swap"] == "FAIL"
+
+
+def test_a_gpu_past_its_slowdown_is_worse_than_warm_memory() -> None:
+    assert verdicts(HOT.format(gpu=93))["gpu.temperature"] == "FAIL"
+    assert verdicts(HOT.format(gpu=60))["gpu.temperature"] == "WARN"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -129,3 +130,15 @@ async def test_a_stop_that_cannot_be_written_down_happens_and_says_so(host: Host
     record = await host.python("full", SILENT)
     await host.stop(record["dir"], grace_s=1)
     assert (await host.ask("servers.look", dir=record["dir"]))["stop"]["by"] == "me"
+
+
+@pytest.mark.real
+async def test_a_command_of_a_megabyte_is_started_found_and_stopped(host: Host) -> None:
+    code = f"import os, sys; print(len(sys.argv), flush=True); {SILENT}"
+    words = ["\x1b[31m\n" * 1000] * 150
+    answer = await host.start("long", sys.executable, "-c", code, *words)
+    record = answer["started"]
+    state = await host.until(record["dir"], lambda state: state["log"]["size"] > 0)
+    assert Path(record["log"]).read_text() == "151\n", "the server gets all of it"
+    assert state["record"]["argv"][-1].endswith("...")
+    assert (await host.stop(record["dir"], grace_s=1))[-1]["left"] == []

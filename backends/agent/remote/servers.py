@@ -15,6 +15,8 @@ from . import cgroups, ladder, mask, members, nearby, ports, rpc, runs, stranger
 
 START_WAIT_S = 20.0
 LEAVING_WAIT_S = 10.0
+RECORDED_CHARS = 32768
+"""Of an argument vector, in the record of a run."""
 STUB = "import sys;n=int(sys.argv[3]);exec(compile(sys.stdin.read(n),'gpuroom-supervisor','exec'))"
 
 Params = Dict[str, Any]
@@ -73,7 +75,7 @@ def start(params: Params) -> Dict[str, Any]:
         "record": {
             "profile": profile,
             "boot_id": members.boot_id(),
-            "argv": mask.argv(argv),
+            "argv": _bounded(mask.argv(argv)),
             "env": mask.environment(env),
             "cwd": cwd,
             "port": params.get("port"),
@@ -101,6 +103,18 @@ def start(params: Params) -> Dict[str, Any]:
             holder["left"] = [members.describe(member) for member in left]
             return answer
         time.sleep(0.1)
+
+
+def _bounded(words: List[str]) -> List[str]:
+    """Words for a record, which must stay readable: no more than `RECORDED_CHARS` of them."""
+    kept: List[str] = []
+    room = RECORDED_CHARS
+    for word in words:
+        if len(word) > room:
+            return [*kept, word[:room] + "..."]
+        kept.append(word)
+        room -= len(word)
+    return kept
 
 
 def _unsupervised(home: str) -> Optional[Dict[str, Any]]:

@@ -82,6 +82,9 @@ def test_damaged_facts_never_carry_a_pass(changes: list[tuple[int, str, Value]])
         key = facts[index].key
         if key in damaged or facts[index].value == value:
             continue
+        if isinstance(value, list) and isinstance(facts[index].value, list):
+            # Other lines of a log, or none, are another host's right answer: no damage.
+            continue
         damaged.add(key)
         if how == "drop":
             facts[index] = Fact(f"dropped/{index}", "x")

@@ -87,3 +87,58 @@ def test_the_kernel_log_in_other_forms(start: str) -> None:
 def test_a_gpu_past_its_slowdown_is_worse_than_warm_memory() -> None:
     assert verdicts(HOT.format(gpu=93))["gpu.temperature"] == "FAIL"
     assert verdicts(HOT.format(gpu=60))["gpu.temperature"] == "WARN"
+
+
+CARD = """41:00.0 3D controller: NVIDIA Corporation GH100 [H100 PCIe] (rev a1)
+\tSubsystem: NVIDIA Corporation Device 1626
+\tControl: I/O- Mem+ BusMaster+ SpecCycle- MemWINV-
+\tNUMA node: 0
+\tCapabilities: [60] Express (v2) Endpoint, MSI 00
+\t\tDevCap:\tMaxPayload 256 bytes, PhantFunc 0
+\t\tDevCtl:\tCorrErr- NonFatalErr+ FatalErr+ UnsupReq-
+\t\t\tRlxdOrd+ ExtTag+ PhantFunc- AuxPwr- NoSnoop+
+\t\t\tMaxPayload 256 bytes, MaxReadReq 512 bytes
+\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM not supported
+\t\tLnkCtl:\tASPM Disabled; RCB 64 bytes
+\t\tLnkSta:\tSpeed 32GT/s, Width x8 (downgraded)
+\tKernel driver in use: nvidia
+"""
+GOVERNORS = "# cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor | sort | uniq -c\n"
+
+
+def test_lspci_without_its_tabs_is_one_device() -> None:
+    wanted = verdicts(CARD)
+    assert wanted["pcie.link_width"] == "FAIL"
+    assert wanted["pcie.mps"] == wanted["kernel.gpu_binding"] == "PASS"
+    flat = "\n".join(line.strip() for line in CARD.split("\n"))
+    assert verdicts(flat) == wanted
+    assert verdicts(flat + flat.replace("41:00.0", "42:00.0")).keys() > wanted.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "check", "verdict"),
+    [
+        (GOVERNORS + "    256 schedutil\n", "cpu.governor", "WARN"),
+        (GOVERNORS + "    256 performance\n", "cpu.governor", "PASS"),
+        (GOVERNORS + "    250 performance\n      6 powersave\n", "cpu.governor", "WARN"),
+        ("shm on /dev/shm type tmpfs (rw,nosuid,size=65536k,inode64)\n", "vm.shm", "FAIL"),
+        ("tmpfs on /dev/shm type tmpfs (rw,nosuid,size=67108864k)\n", "vm.shm", "PASS"),
+        (
+            "[   10.1] NVRM: GPU 0000:01:00.0 is already bound to nouveau.\n",
+            "kernel.gpu_binding",
+            "FAIL",
+        ),
+        (
+            "[ 9.1] nvidia-nvswitch3: SXid (PCI:0000:c5:00.0): 20034, Fatal, Link 30\n",
+            "gpu.xid",
+            "FAIL",
+        ),
+        (
+            "[ 9.1] nvidia-nvswitch0: SXid (PCI:0000:c5:00.0): 11004, Non-fatal, Link 32\n",
+            "gpu.xid",
+            "WARN",
+        ),
+    ],
+)
+def test_small_answers(text: str, check: str, verdict: str) -> None:
+    assert verdicts(text)[check] == verdict

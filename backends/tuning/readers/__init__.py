@@ -44,6 +44,7 @@ READERS: Final[tuple[Reader, ...]] = (
     kernel_log.read,
     cpu.read_lscpu,
     cpu.read_cpupower,
+    cpu.read_governors,
     cpu.read_monitor,
     cpu.read_numactl,
     lspci.read,

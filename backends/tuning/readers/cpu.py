@@ -164,6 +164,32 @@ def read_cpupower(excerpt: Excerpt) -> Iterator[Fact]:
                 yield excerpt.fact(f"{match[1]}/scaling_driver", None, line, "ENOENT")
 
 
+_GOVERNORS: Final = re.compile(
+    r"\bcat /sys/devices/system/cpu/cpu(?:\*|\[0-9\]\*)/cpufreq/scaling_governor"
+    r"(?: *\| *(?:sort|uniq)(?: -[cu])?){0,2}$"
+)
+_GOVERNOR: Final = re.compile(
+    r"(?:(?P<count>\d{1,5})\s+)?"
+    r"(?P<name>performance|powersave|schedutil|ondemand|conservative|userspace)"
+)
+
+
+def read_governors(excerpt: Excerpt) -> Iterator[Fact]:
+    """`cat .../cpu*/cpufreq/scaling_governor`, also counted by `sort | uniq -c`."""
+    cpu: int | None = None
+    for line in excerpt.lines:
+        text = line.text.strip()
+        if _GOVERNORS.search(text):
+            cpu = 0
+        elif cpu is not None and (match := _GOVERNOR.fullmatch(text)):
+            for number in range(cpu, min(cpu + int(match["count"] or 1), 8192)):
+                key = f"{CPU}/cpu{number}/cpufreq/scaling_governor"
+                yield excerpt.fact(key, match["name"], line)
+                cpu = number + 1
+        elif text:
+            cpu = None
+
+
 def read_monitor(excerpt: Excerpt) -> Iterator[Fact]:
     """`cpupower monitor`: the share of time in each idle state, the mean of the CPUs listed."""
     names: list[str] = []

@@ -72,6 +72,8 @@ def _single(excerpt: Excerpt, line: Line) -> Iterator[Fact]:
     elif match := _MISMATCH.search(text):
         yield excerpt.fact("nvml/error", "Driver/library version mismatch", line)
         yield excerpt.fact("nvml/library_version", match["first"], line)
+    elif match := re.search(r"NVRM: GPU \S+ is already bound to (nouveau|nova_core)\b", text):
+        yield excerpt.fact(f"gpu_binding/{match[1]}", "bound to a GPU", line)
     elif "requires use of the NVIDIA open kernel modules" in text:
         yield excerpt.fact("log/open_module_needed", True, line)
     elif match := _THROTTLED.search(text):

@@ -211,6 +211,10 @@ def read_identity(excerpt: Excerpt) -> Iterator[Fact]:
             r"(?:tmpfs|shm)\s+(\d+[KMGT]?)\s+\S+\s+\S+\s+\d+%\s+/dev/shm$", text
         ):
             yield excerpt.fact("statvfs//dev/shm/size", match[1], line)
+        elif match := re.match(
+            r"(?:tmpfs|shm) on /dev/shm type tmpfs \(.*?\bsize=(\d{1,15}[kKmMgG]?)\b", text
+        ):
+            yield excerpt.fact("statvfs//dev/shm/size", match[1].upper(), line)
 
 
 def read_units(excerpt: Excerpt) -> Iterator[Fact]:

@@ -31,6 +31,9 @@ _SETPCI: Final = re.compile(
     re.IGNORECASE,
 )
 _UNNAMED: Final = "unnamed"
+_FLAT: Final = re.compile(r"(?:Subsystem|DeviceName|Control|Flags|Physical Slot): ?\S")
+"""What follows a device's name at once; not indented where a paste lost its tabs."""
+_PROMPT: Final = re.compile(r"\S*[$#](?: |$)|```|[#=-]{2,}")
 
 
 class _Device:
@@ -55,6 +58,7 @@ def read(excerpt: Excerpt) -> Iterator[Fact]:
     """
     device: _Device | None = None
     unnamed = 0
+    after_name = flat = False
     pending: str | None = None
     for line in excerpt.lines:
         text = line.text
@@ -62,7 +66,12 @@ def read(excerpt: Excerpt) -> Iterator[Fact]:
             if device:
                 yield from device.facts.values()
             device = _header(excerpt, match, line)
+            after_name, flat = True, False
             continue
+        if after_name:
+            after_name, flat = False, bool(_FLAT.match(text))
+        if flat and (not text.strip() or _PROMPT.match(text)):
+            flat = False
         if match := _SETPCI.search(text):
             pending = f"{match['bdf']} {match['register']}"
             continue
@@ -73,7 +82,8 @@ def read(excerpt: Excerpt) -> Iterator[Fact]:
         register = re.match(r"\s*(LnkCap|LnkSta|LnkCtl|DevCap|DevCtl|ACSCtl)\d?:", text)
         if register is None and device is None:
             continue
-        if device is not None and not text[:1].isspace() and text.strip() and register is None:
+        indented = flat or text[:1].isspace()
+        if device is not None and not indented and text.strip() and register is None:
             yield from device.facts.values()
             device = None
             continue

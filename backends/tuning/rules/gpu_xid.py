@@ -46,6 +46,11 @@ ACTION_WORDS: Final = {
 }
 
 
+_SXID: Final = re.compile(
+    r"SXid \(PCI:[0-9A-Fa-f:.]+\): (?P<code>\d{1,6}), (?P<how>Fatal|Non-fatal)\b"
+)
+
+
 @rule("gpu.xid")
 def xid(scene: Scene) -> Judgements:
     view = scene.view
@@ -65,6 +70,11 @@ def xid(scene: Scene) -> Judgements:
         told.append(_one_xid(scene, events, len(programs)))
     if lost:
         told.append((Verdict.FAIL, lost[0][-140:], "power-cycle the host; reseat the card"))
+    if switch := [match for text in lines if (match := _SXID.search(text))]:
+        fatal = [match for match in switch if match["how"] == "Fatal"]
+        first = (fatal or switch)[0]
+        words = f"NVSwitch SXid {first['code']} ({first['how'].lower()}) x{len(fatal or switch)}"
+        told.append((Verdict.FAIL if fatal else Verdict.WARN, words, "reset all GPUs and switches"))
     if told:
         told.sort(key=lambda item: WORST_FIRST.index(item[0]))
         verdict, _, action = told[0]

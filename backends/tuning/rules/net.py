@@ -75,7 +75,9 @@ def mtu(scene: Scene) -> Judgements:
         probe = view.flag(f"net/mtu_probe/{name}/{peer}")
         other = reading.integer
         label = f"{name}-{peer}"
-        if own is None or other is None or other < 68:
+        if peer not in peers:
+            yield unknown("it is not among the peers that were named", label)
+        elif own is None or other is None or other < 68:
             yield unknown("one of the two was not read", label)
         elif own != other or probe is False:
             yield failed(

@@ -59,6 +59,7 @@ class Live:
         error: Why it came to nothing.
         run_id: Of the result, once there is one.
         progress: The newest.
+        step: The one that `ttft_s` and its like are of.
         curve: What the run was doing, twice a second.
         ttft_s: Of the running step's successful requests, newest last; likewise below.
         steps: Finished.
@@ -76,6 +77,7 @@ class Live:
     error: str = ""
     run_id: str = ""
     progress: Progress | None = None
+    step: int | None = None
     curve: deque[Point] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     ttft_s: deque[float] = field(default_factory=lambda: deque(maxlen=REQUESTS))
     tpot_s: deque[float] = field(default_factory=lambda: deque(maxlen=REQUESTS))
@@ -233,10 +235,11 @@ class BenchDesk:
             return reference_for(history, run)
 
     def _take(self, live: Live, event: Event) -> None:
+        if isinstance(event, Progress | RequestEnded) and live.step != event.step:
+            live.step = event.step
+            for values in (live.ttft_s, live.tpot_s, live.e2e_s):
+                values.clear()
         if isinstance(event, Progress):
-            if live.progress is None or live.progress.step != event.step:
-                for values in (live.ttft_s, live.tpot_s, live.e2e_s):
-                    values.clear()
             live.progress = event
             live.curve.append(
                 Point(

@@ -19,7 +19,7 @@ class Progress:
         phase: `prepare`, `warmup`, `measure` or `cooldown`.
         at_s: Seconds since the run began.
         output_tokens_per_s: Of the last second; likewise the other rates.
-        ttft_s: Median of those of the last quarter of a second, or None without any.
+        ttft_s: Median of those of the last half a second, or None without any.
         e2e_s: Likewise.
         limited: Why the client is holding the load back just now, if it is.
     """

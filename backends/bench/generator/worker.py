@@ -128,21 +128,20 @@ class Worker:
         traffic.check_deadlines(now_ns())
         if not load.running:
             return
+        if load.held_long_enough:
+            traffic.cancel()
+        if load.over:
+            traffic.fold_all()
         reasons = traffic.meter.tick(len(load.streams) or None)
         progress = load.counters.tell()
         progress["in_flight"] = len(load.active)
         progress["reasons"] = reasons
         self._control.say("progress", progress)
-        self._check_done()
+        if load.over:
+            self._say_done()
 
-    def _check_done(self) -> None:
+    def _say_done(self) -> None:
         traffic, load = self._traffic, self._traffic.load
-        if not load.running:
-            return
-        if load.held_long_enough:
-            traffic.cancel()
-        elif not load.over:
-            return
         traffic.fold_all()
         load.running = False
         load.sending = False
@@ -184,7 +183,7 @@ class Worker:
             traffic.load.drain()
         elif name == "cancel":
             traffic.cancel()
-            traffic.fold_all()
-            self._check_done()
+            if traffic.load.running:
+                self._say_done()
         elif name == "stop":
             self._alive = False

@@ -220,6 +220,10 @@ def operation(folder: str, name: str, params: Params) -> Iterator[None]:
         with contextlib.suppress(OSError):  # a full disk: the lock holds without its words
             os.ftruncate(lock, 0)
             os.pwrite(lock, json.dumps(holder).encode("utf-8"), 0)
-        yield
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # whoever comes next is not taken for this one
+                os.ftruncate(lock, 0)
     finally:
         os.close(lock)

@@ -8,7 +8,6 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from backends.tuning.catalogue import entries
 from backends.tuning.custom import OWN_GROUP
 from backends.tuning.desk import Judged
 from backends.tuning.facts import Fact, Vantage
@@ -88,14 +87,13 @@ class FindingScreen(HubScreen):
     def _parts(self) -> Iterator[tuple[str, str, str]]:
         """Label, text, token, in the order in which they are read."""
         finding = self.finding
-        entry = entries().get(finding.rule)
         yield "read", named_evidence(finding), "text"
         facts = self._facts()
         for fact in facts:
             yield "", fact_text(fact), "dim"
         yield "where", self._where(facts), "dim"
-        if entry is not None:
-            yield "should be", entry.wants or entry.expects, "text"
+        if finding.wants:
+            yield "should be", finding.wants, "text"
         if finding.columns is not None:
             columns = finding.columns
             yield "running", columns.running or "not read", "accent"

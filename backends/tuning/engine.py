@@ -190,6 +190,7 @@ def _finding(
         cause=judgement.cause,
         rests_on=used,
         touched=touched,
+        wants=entry.wants or entry.expects,
     )
 
 

@@ -96,6 +96,7 @@ class Finding:
         rests_on: Keys of the facts whose values carry the verdict.
         touched: Whether any fact this rule reads was at hand.
         waived: Reason of a waiver in force, empty otherwise.
+        wants: What it should be, in words; of the operator's own checks too.
     """
 
     check: str
@@ -118,6 +119,7 @@ class Finding:
     rests_on: tuple[str, ...] = field(default=())
     touched: bool = True
     waived: str = ""
+    wants: str = ""
 
     @property
     def part(self) -> bool:

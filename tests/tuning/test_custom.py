@@ -80,3 +80,11 @@ def test_a_check_of_a_file_has_the_file_read() -> None:
     assert custom_probes(parse(known).checks) == ()
     named = CHECK.replace("/proc/sys/vm/nr_hugepages", "gpu/0000:06:00.0/power_limit_w")
     assert custom_probes(parse(named).checks) == ()
+
+
+def test_what_a_check_of_ones_own_should_be_stands_in_its_finding() -> None:
+    facts = document(CASES["numa.zone_reclaim"].bad)
+    options = Options(checks=parse(CHECK + "minimum = 1\n").checks)
+    found = {f.check: f for f in evaluate(facts, options)}
+    assert found["site.hugepages"].wants == "8192 and at least 1"
+    assert all(f.wants for f in found.values())

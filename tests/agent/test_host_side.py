@@ -20,6 +20,7 @@ from backends.agent.remote import host, kernel_log, model_names, processes
 from backends.agent.remote.kernel_log import KernelLog, classify, parse_kmsg, parse_syslog
 from backends.agent.remote.outbox import Outbox
 from backends.agent.remote.rpc import Dispatcher
+from backends.agent.wire import MAX_LINE
 
 HEX = "0123456789abcdef" * 4
 
@@ -405,6 +406,18 @@ def test_the_log_file_is_followed_through_rotation(
     path.write_text("Dec  2 host kernel: Out of memory: Killed process 1 (python3)\n")
     second = json.loads(file.readline())["params"]["events"]
     assert [event["kind"] for event in second] == ["oom"]
+
+
+def test_an_answer_that_the_far_side_would_drop_becomes_an_error(
+    pipe: tuple[Outbox, Any],
+) -> None:
+    outbox, file = pipe
+    outbox.send({"jsonrpc": "2.0", "id": 7, "result": "x" * MAX_LINE})
+    outbox.send({"jsonrpc": "2.0", "id": 8, "result": "short"})
+    told = json.loads(file.readline())
+    assert told["id"] == 7
+    assert str(MAX_LINE) in told["error"]["message"]
+    assert json.loads(file.readline())["result"] == "short"
 
 
 @given(st.binary(max_size=300))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import resource
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -370,6 +373,31 @@ async def test_a_full_disk_is_said_and_the_run_goes_on(
     (finding,) = [f for f in result.findings if f.key == "samples_lost"]
     assert finding.severity is Severity.ERROR
     assert "No space left" in finding.text
+
+
+@contextlib.contextmanager
+def at_most(size_bytes: int) -> Iterator[None]:
+    """No file of this process grows beyond a size, as if the disk were full by then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_what_was_written_before_a_disk_is_full_stays_readable(
+    scheduled: Scheduled, tmp_path: Path
+) -> None:
+    with at_most(8000):
+        result = await run_plan(closed(4, 60), scheduled.endpoint(), folder=tmp_path)
+    assert result.status is RunStatus.COMPLETE
+    assert result.steps[0].succeeded == 60
+    (finding,) = [f for f in result.findings if f.key == "samples_lost"]
+    assert "File too large" in finding.text
+    kept = list(read_records(result.run_id, tmp_path))
+    assert 0 < len(kept) < 60
+    assert all(record.first_token_s is not None for record in kept)
 
 
 async def test_a_generator_that_cannot_start(scheduled: Scheduled) -> None:

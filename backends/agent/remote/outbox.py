@@ -13,6 +13,9 @@ import time
 from collections import OrderedDict
 from typing import Any, Dict, Iterable, Optional
 
+MAX_BYTES = 1024 * 1024
+"""The far side takes no longer line; what would be longer is lost there without a word."""
+
 
 def encode(message: Dict[str, Any]) -> bytes:
     """One message as one line: pure ASCII, no not-a-number (JSON has none)."""
@@ -36,8 +39,12 @@ class Outbox:
         self.send({"jsonrpc": "2.0", "method": method, "params": params}, latest)
 
     def send(self, message: Dict[str, Any], latest: Optional[str] = None) -> None:
-        """Queue one message; never waits."""
+        """Queue one message; never waits. An answer that is too long becomes an error."""
         line = encode(message)
+        if len(line) > MAX_BYTES and "result" in message:
+            words = "the answer has %d bytes, and %d are the most" % (len(line), MAX_BYTES)
+            error = {"code": -32603, "message": words}
+            line = encode({"jsonrpc": "2.0", "id": message["id"], "error": error})
         with self._wake:
             if self._broken:
                 return

@@ -142,7 +142,6 @@ class Worker:
 
     def _say_done(self) -> None:
         traffic, load = self._traffic, self._traffic.load
-        traffic.fold_all()
         load.running = False
         load.sending = False
         self._control.say("done", traffic.meter.summary())
@@ -183,7 +182,7 @@ class Worker:
             traffic.load.drain()
         elif name == "cancel":
             traffic.cancel()
-            if traffic.load.running:
-                self._say_done()
+            traffic.fold_all()
+            self._say_done()
         elif name == "stop":
             self._alive = False

@@ -88,7 +88,7 @@ MOUNTS = [
 ]
 ALLOW = ["lxc.cgroup2.devices.allow: c 195:* rwm", "lxc.cgroup2.devices.allow: c 509:* rwm"]
 STALE = ["lxc.cgroup2.devices.allow: c 195:* rwm", "lxc.cgroup2.devices.allow: c 504:* rwm"]
-DEVN = ["dev0: /dev/nvidia0,mode=0666", "dev1: /dev/nvidia-uvm,mode=0666"]
+DEVN = [f"dev{n}: /dev/nvidia{x},mode=0666" for n, x in enumerate(("0", "ctl", "-uvm"))]
 PLAIN_LXC: Facts = {"pve/lxc/129": LXC_BASE}
 QEMU = ["machine: q35", "bios: ovmf", "cpu: host", "hostpci0: 0000:06:00.0,pcie=1", "balloon: 0"]
 LOG = "log/kernel"

@@ -107,6 +107,22 @@ CASES = [
         LXC_WHOLE.format(rules="lxc.cgroup2.devices.allow: c 508:* rwm\nunprivileged: 1"),
         {"virt.lxc_majors": "UNKNOWN", "virt.lxc_priv": "PASS"},
     ),
+    # devN entries without the node that CUDA needs; a paste that ends early says nothing of it.
+    (
+        LXC_WHOLE.format(rules="unprivileged: 1").rpartition("lxc.mount")[0]
+        + "dev0: /dev/nvidia0\ndev1: /dev/nvidiactl\n",
+        {"virt.lxc_majors": "PASS", "virt.lxc_devn": "WARN"},
+    ),
+    (
+        "arch: amd64\ncores: 8\nfeatures: nesting=1\ndev0: /dev/nvidia0\ndev1: /dev/nvidiactl\n",
+        {"virt.lxc_devn": "UNKNOWN"},
+    ),
+    # A node whose modules are all missing is no node that could not be read.
+    (
+        "available: 2 nodes (0-1)\nnode 0 cpus: 0 1\nnode 0 size: 257632 MB\n"
+        "node 0 free: 201001 MB\nnode 1 cpus: 2 3\nnode 1 size: 0 MB\nnode 1 free: 0 MB\n",
+        {"numa.memory_balance": "WARN"},
+    ),
     # A board of eight has NVSwitches; of two GPUs alone nobody knows, unless CUDA waits for them.
     (
         FABRIC.format(gpus="\n".join(SXM.format(n=n) for n in range(8)), end=""),

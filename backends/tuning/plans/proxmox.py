@@ -18,6 +18,8 @@ from backends.tuning.plans.cmdline import PlanError
 _PAIR: Final = re.compile(r"^\s*([A-Za-z][\w.-]*)\s*[:=]\s*(.*?)\s*$")
 _RULE: Final = re.compile(r"^([cb])\s+(\d+|\*):(\d+|\*)\s+[rwm]+$")
 _SNAPSHOT: Final = re.compile(r"^\[[^\]]+\]\s*$")
+CUDA_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm")
+"""Without either of them cuInit fails, though nvidia-smi may still answer."""
 _GPU_NODE: Final = re.compile(r"(?:^|/)(?:nvidia|dri/|kfd$)")
 
 
@@ -67,6 +69,12 @@ class Lxc:
     def nodes(self) -> tuple[str, ...]:
         """GPU nodes that the container gets today, by either way."""
         return tuple(dict.fromkeys(n for n in (*self.devn, *self.mounts) if _GPU_NODE.search(n)))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Nodes that CUDA needs beside the NVIDIA ones that are handed in."""
+        nvidia = any(re.fullmatch(r"/dev/nvidia(?:\d+|ctl)", n) for n in self.nodes)
+        return tuple(n for n in CUDA_NODES if nvidia and n not in self.nodes)
 
 
 def live_part(lines: Iterable[str]) -> list[str]:

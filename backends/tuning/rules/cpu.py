@@ -242,7 +242,7 @@ def freq_cap(scene: Scene) -> Judgements:
         if top is None or most is None:
             continue
         judged += 1
-        short = 100 * (1 - top / most)
+        short = 100 * (most - top) / most
         if short > allowed:
             low.append((names[0], short))
     if low:

@@ -199,6 +199,7 @@ def memory_balance(scene: Scene) -> Judgements:
     nodes = view.cpus(f"{NODE}/online")
     totals: dict[str, int] = {}
     free_pct: dict[str, float] = {}
+    empty: list[str] = []
     unreadable = False
     without = {
         names[0]
@@ -216,7 +217,17 @@ def memory_balance(scene: Scene) -> Judgements:
         if total:
             totals[reading.name] = total
             free_pct[reading.name] = 100 * free / total
+        elif view.cpus(f"{NODE}/node{reading.name}/cpulist"):
+            empty.append(reading.name)
+        else:
+            unreadable = True  # Whether it has CPUs is not known.
     if not totals:
+        return
+    if empty:
+        yield warned(
+            f"node {', '.join(empty)} has CPUs and no memory",
+            fix=manual("look for missing or failed memory modules of that socket", reboot=True),
+        )
         return
     if nodes is not None and len(nodes) - len(without) == len(totals) == 1:
         yield not_applicable("one node has CPUs")

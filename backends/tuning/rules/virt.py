@@ -137,19 +137,20 @@ def _foreign(config: Lxc, table: Mapping[str, int]) -> str:
     return ", ".join(told)
 
 
-def devn_fix(id_: str, config: Lxc) -> Fix:
+def devn_fix(id_: str, config: Lxc, summary: str = "") -> Fix:
     """Replace written-down majors by devN entries, which take today's at every start."""
     path = f"/etc/pve/lxc/{id_}.conf"
-    nodes = ",".join(config.nodes)
+    nodes = (*config.nodes, *config.missing)
     if not id_.isdecimal():
         return manual(
             "pct set ID -dev0 ... for "
-            f"{', '.join(config.nodes) or 'each GPU node'} instead of written-down majors "
+            f"{', '.join(nodes) or 'each GPU node'} instead of written-down majors "
             "(Proxmox VE 8.2+), then restart the container"
         )
     return Fix(
-        f"devN entries for container {id_} instead of written-down majors (Proxmox VE 8.2+)",
-        persistent=(EditFile(path, "lxc_devn", (("nodes", nodes),)),),
+        summary
+        or f"devN entries for container {id_} instead of written-down majors (Proxmox VE 8.2+)",
+        persistent=(EditFile(path, "lxc_devn", (("nodes", ",".join(nodes)),)),),
         restarts=f"container {id_}",
         risk=Risk.MEDIUM,
         undo="the configuration comes back from its copy; restart the container",
@@ -205,6 +206,14 @@ def lxc_devn(scene: Scene) -> Judgements:
                 f"{len(config.mounts)} raw mounts, {len(config.allows)} raw rules",
                 id_,
                 fix=devn_fix(id_, config),
+            )
+        elif config.missing and not config.whole:
+            yield unknown(f"{' and '.join(config.missing)}: not in the lines at hand", id_)
+        elif config.missing:
+            yield warned(
+                f"no entry for {' and '.join(config.missing)}: CUDA does not start in there",
+                id_,
+                fix=devn_fix(id_, config, f"devN entries that container {id_} lacks"),
             )
         elif config.devn:
             yield passed(f"{len(config.devn)} devN entries", id_)

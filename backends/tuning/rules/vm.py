@@ -73,7 +73,7 @@ def engine_swap(scene: Scene) -> Judgements:
         most = [r.integer for r in swaps]
         if any(value is None or value < 0 for value in most):
             yield unknown("swap of an engine process not read")
-        elif max(value or 0 for value in most) > limit:
+        elif max(value or 0 for value in most) >= limit:
             yield warned(
                 f"{max(value or 0 for value in most) // 1024} MiB of the engine swapped",
                 fix=_more(),

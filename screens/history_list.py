@@ -9,6 +9,7 @@ from typing import Final
 from backends.storage.bench_tables import RunRow
 from screens.bench_rows import rate, seconds
 from tui import format as fmt
+from tui.format import width_of
 from tui.rows import Line, Row
 from tui.themes import Look
 from tui.widgets.row_list import RowList
@@ -102,6 +103,19 @@ def remarks(row: RunRow) -> list[tuple[str, str]]:
     return spans
 
 
+def _fitting(spans: Sequence[tuple[str, str]], width: int) -> list[tuple[str, str]]:
+    """As many remarks as fit whole, and how many more there are; the page of the run has all."""
+    shown: list[tuple[str, str]] = []
+    left = width
+    for place, (text, token) in enumerate(spans):
+        later = len(spans) - place - 1
+        if width_of(text) + (len(f" +{later}") if later else 0) > left:
+            return [*shown, (f"+{later + 1}", "dim")]
+        shown += [(text, token), (" ", "text")]
+        left -= width_of(text) + 1
+    return shown[:-1]
+
+
 def past_lines(row: RunRow) -> tuple[Line, Line]:
     """A run of the past where there is little room: when and what, then how fast."""
     first = (
@@ -163,6 +177,5 @@ class RunList(RowList):
         for column in columns_for(width):
             token = _TOKENS.get(column.head, "text")
             line.cell(cell(row, column.head), column.width - 1, token, column.align).add(" ")
-        for span in remarks(row):
-            line.extend([span]).add(" ")
+        line.extend(_fitting(remarks(row), width - line.width))
         return line.row(width, "cursor-row" if current else "text")

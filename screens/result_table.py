@@ -143,15 +143,26 @@ def table_row(
         failed = column.head == "failed" and shown.load.failed
         line.cell(text, column.width, "critical" if failed else column.token, ">")
     line.add("  ")
-    if not shown.load.valid:
-        line.add("client-limited ", "critical")
-    if shown.load.failed and not any(column.head == "failed" for column in columns):
-        line.add(f"{shown.load.failed} failed ", "critical")
+    failures = any(column.head == "failed" for column in columns)
+    line.add(_troubles(shown.load, failures, width - line.width)[: width - line.width], "critical")
     if shown.reference:
         line.add("the reference" if shown.mark else "", "dim")
-    elif shown.word is not None:
+    elif shown.word is not None and (
+        shown.load.valid or line.width + len(shown.word.word.value) <= width
+    ):
         line.extend(word_spans(shown.word, width - line.width))
     return line.row(width, "cursor-row" if current else "text")
+
+
+def _troubles(load: Load, failures_shown: bool, width: int) -> str:
+    """Why a load's figures are not to be trusted, in words that fit whole; shorter if they must."""
+    failed = f"{load.failed} failed " if load.failed and not failures_shown else ""
+    if load.valid:
+        return failed
+    if len(f"client-limited {failed}") <= width + 1:  # The last space falls off.
+        return f"client-limited {failed}"
+    thousands = f"{load.failed // 1000}k failed " if load.failed >= 1000 else failed
+    return f"limited {thousands}"
 
 
 def word_spans(word: StepWord, width: int) -> Sequence[tuple[str, str]]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from backends.bench.compare import compare
-from backends.bench.compare_steps import step_words
+from backends.bench.compare import Word, compare
+from backends.bench.compare_steps import StepWord, step_words
 from backends.bench.overview import loads_of
 from screens.result_charts import chart_rows, short
 from screens.result_table import LoadLine, columns_for, table_row
@@ -123,10 +125,14 @@ def test_failures_and_a_limiting_client_are_never_left_out() -> None:
     from backends.bench.overview import loads
 
     (load,) = loads([bad])
-    for width in (80, 200):
-        row = table_row(LoadLine(load), width, current=False, marked=False, glyphs=UNICODE)
-        assert "client-limited" in row.plain
-        assert "7" in row.plain.split("client-limited")[0] or "7 failed" in row.plain
+    word = StepWord(load.label, Word.NOT_COMPARABLE)
+    for width, failed in itertools.product((80, 100, 140, 200), (0, 7, 123, 10_240)):
+        line = LoadLine(replace(load, failed=failed), word=word)
+        row = table_row(line, width, current=False, marked=True, glyphs=UNICODE)
+        assert row.width == width
+        remarks = re.split(r" {2,}", row.plain.rstrip())[-1]
+        assert re.fullmatch(r"(client-)?limited( \d+k? failed)?( not comparable)?", remarks)
+        assert not failed or re.search(rf" ({failed}|{failed // 1000}k)\b", row.plain)
 
 
 def test_the_ledger_says_that_the_server_counts_the_warm_up_too() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -14,10 +15,12 @@ from backends.storage.database import FILE_NAME
 from backends.storage.history import History
 from screens.compare import CompareScreen
 from screens.history import HistoryScreen, query_of
+from screens.history_list import RunList
 from screens.result import ResultScreen
 from tests.bench_screens.made_up import fill
 from tests.ui.fakes import drawn, make_app, make_hub, ready, screen_text, shown
 from tui.cli.main import main
+from tui.themes import make_look
 
 SIZES = [(80, 24), (200, 60)]
 each_size = pytest.mark.parametrize("size", SIZES)
@@ -281,3 +284,21 @@ async def test_a_damaged_history_says_so_in_the_list() -> None:
         text = screen_text(app)
     assert "reading the history" not in text
     assert "The history's file is damaged. Move it away to begin anew" in text
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160, 200, 240])
+def test_remarks_of_a_run_stand_whole_or_are_counted(width: int) -> None:
+    (name, *_) = fill()
+    with History.at_home() as history:
+        row = replace(
+            history.row(name), status="broken", valid=False, failed=123, baseline=True,
+            tags=("tuned", "golden"), notes=2,
+        )  # fmt: skip
+    whole = ["BASELINE", "broken", "client-limited", "123 failed", "#tuned", "#golden", "2 notes"]
+    runs = RunList(make_look("dark", ascii_set=False))
+    runs.show([row])
+    plain = runs.item_row(row.run_id, width, current=False).plain
+    assert len(plain) == width
+    shown = [remark for remark in whole if remark in plain]
+    assert shown == whole[: len(shown)]
+    assert len(shown) == len(whole) or f"+{len(whole) - len(shown)}" in plain.split()

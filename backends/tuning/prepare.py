@@ -33,6 +33,7 @@ from backends.tuning.snapshot import BACKUPS, Saved, Snapshot
 from backends.tuning.steps import File, Form, Known, Plan, Step, Task
 
 WRONG: Final = (Verdict.FAIL, Verdict.WARN)
+BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 def choose(findings: Sequence[Finding], ids: Sequence[str]) -> list[Finding]:
@@ -251,10 +252,17 @@ async def _read(
     reading: Reading,
 ) -> Known:
     found = await changes.read(machines, vantage, paths, reading)
-    if not found.boot_id or found.boot_id != boot_ids.get(vantage):
+    if not found.boot_id:
+        root = reading.roots(machines.vantages)[vantage].rstrip("/")
+        raise AgentError(
+            f"{machines.at(vantage).name} does not say which boot it runs",
+            f"{root}{BOOT_ID} cannot be read, and a change is bound to one boot",
+            "give the folder that stands for / this file, too" if root else "is /proc mounted?",
+        )
+    if found.boot_id != boot_ids.get(vantage):
         raise AgentError(
             f"{machines.at(vantage).name} runs another boot than the one that was judged",
-            f"boot id {clean(found.boot_id, 40) or 'unknown'}",
+            f"boot id {clean(found.boot_id, 40)}",
             "judge it again",
         )
     return {(vantage, path): file for path, file in found.files.items()}

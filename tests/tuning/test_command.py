@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from backends.tuning.facts import encode
 from tests.tuning.cases import CASES, document
 from tests.tuning.samples import LXC_STALE, PROC_DEVICES, SMI_TABLE
-from tui.cli import main
+from tui.cli import main, tuning_arguments
 
 
 def test_read_prints_json_and_exits_by_severity(
@@ -90,3 +91,34 @@ def test_the_operators_checks_are_read(tmp_path: Path, capsys: pytest.CaptureFix
     )
     rows = {row["check"]: row["verdict"] for row in json.loads(capsys.readouterr().out)}
     assert rows["gpu.count"] == "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("typed", "then", "what", "only"),
+    [
+        ("gpu01 --root /tmp/x apply --only a.b", "apply", None, ["a.b"]),
+        ("gpu01 --root /tmp/x --only a.b c.d apply", "apply", None, ["a.b", "c.d"]),
+        ("gpu01 rollback --root /tmp/x --yes SNAP", "rollback", "SNAP", None),
+        ("gpu01 --root /tmp/x --yes rollback SNAP", "rollback", "SNAP", None),
+        ("gpu01 --only wakeup experiment cpu.cstates --root /tmp/x", "experiment", "cpu.cstates",
+         ["wakeup"]),
+        ("gpu01 --root /tmp/x", "judge", None, None),
+    ],
+)  # fmt: skip
+def test_words_and_options_in_any_order(
+    typed: str, then: str, what: str | None, only: list[str] | None
+) -> None:
+    parser = argparse.ArgumentParser()
+    tuning_arguments.add_arguments(parser)
+    found = parser.parse_args(typed.split())
+    assert (found.host, found.then, found.what, found.only) == ("gpu01", then, what, only)
+    assert found.root == "/tmp/x"
+
+
+@pytest.mark.parametrize("typed", ["--json gpu01 apply", "--root /tmp gpu01 apply", "gpu01 aply"])
+def test_what_cannot_be_understood_names_the_order(
+    typed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["tuning", *typed.split()])
+    assert "gpuroom tuning HOST [THEN] [WHAT] [options]" in capsys.readouterr().err

@@ -135,6 +135,10 @@ async def test_nothing_under_another_boot(open_hosts: Open, tree: Tree) -> None:
             await prepare.prepare(
                 bench.machines, found, [findings["numa.balancing"]], reading=bench.reading
             )
+        tree.at("/proc/sys/kernel/random/boot_id").unlink()
+        with pytest.raises(AgentError, match="does not say which boot") as caught:
+            await bench.plan("numa.balancing")
+        assert str(tree.at("/proc/sys/kernel/random/boot_id")) in caught.value.detail
 
 
 async def test_a_locked_host_is_not_changed(open_hosts: Open, tree: Tree) -> None:

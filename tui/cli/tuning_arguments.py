@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ EPILOG: Final = (
     "exit status: 0 nothing wrong, 10 warnings, 20 failures, 30 critical failures, "
     "2 a file cannot be used"
 )
+USAGE: Final = "gpuroom tuning HOST [THEN] [WHAT] [options]"
 ACTIONS: Final = {
     "judge": "read and judge: the checklist (what is done when nothing is named)",
     "apply": "put findings right: shown, confirmed, done, read again (--only)",
@@ -33,9 +35,11 @@ ACTIONS: Final = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the sub-commands."""
     parser.epilog = EPILOG
+    parser.usage = f"{USAGE}\n       gpuroom tuning ACTION ..."
     commands = parser.add_subparsers(
-        dest="action", required=True, metavar="HOST | ACTION", action=_HostOrAction
-    )
+        dest="action", required=True, metavar="HOST | ACTION", action=_HostOrAction,
+        prog="gpuroom tuning", parser_class=_AnyOrder,
+    )  # fmt: skip
     # Any first word that is no action is a host, or a file of saved facts.
     commands.choices = None  # type: ignore[assignment]
     _host(
@@ -47,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             description="What THEN may be:\n\n"
             + "\n".join(f"  {name:<16}{what}" for name, what in ACTIONS.items()),
             epilog=EPILOG,
-            usage="gpuroom tuning HOST [THEN] [WHAT] [options]",
+            usage=USAGE,
         )
     )
     read = commands.add_parser(
@@ -98,6 +102,36 @@ class _HostOrAction(argparse._SubParsersAction):  # type: ignore[type-arg]
         if values[0] not in self._name_parser_map:
             values = [HOST, *values]
         super().__call__(parser, namespace, values, option_string)
+
+
+class _AnyOrder(argparse.ArgumentParser):
+    """Words and options in any order: `HOST --root X apply` as well as `HOST apply --root X`."""
+
+    _inner = False
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        if self._inner:
+            return super().parse_known_args(args, namespace)
+        self._inner = True
+        try:
+            found, extras = self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._inner = False
+        if "then" in found:
+            _give_back(found)
+        return found, extras
+
+
+def _give_back(found: argparse.Namespace) -> None:
+    """`--only ID apply`: the word after a list of ids is no id, but what is to be done."""
+    for name in ("only", "remove"):
+        words: Sequence[str] = getattr(found, name) or ()
+        place = next((n for n, word in enumerate(words) if n and word in ACTIONS), None)
+        if place is not None and found.then == "judge":
+            setattr(found, name, list(words[:place]))
+            found.then, *rest = words[place:]
+            if rest:
+                found.what = rest[0]
 
 
 def _host(host: argparse.ArgumentParser) -> None:

@@ -29,18 +29,17 @@ LINE = re.compile(r"^\[\s*(\d+\.\d+)\]")
 
 def register(agent: Any) -> None:
     """Add the methods of this area."""
-    # A simulated host lies in a folder: the machine that plays it is neither read nor changed.
-    held = {"root": agent.settings["root"]} if "root" in agent.settings else {}
     for name in ("read", "carry_out"):
-        agent.methods.add("changes." + name, _method(name, held), threaded=True)
+        agent.methods.add("changes." + name, _method(name, agent), threaded=True)
 
 
-def _method(function: str, held: Dict[str, Any]) -> Any:
+def _method(function: str, agent: Any) -> Any:
     def answer(params: Dict[str, Any]) -> Any:
+        held = agent.below(params)
         paths = [*params.get("paths", ()), *(s.get("path", "") for s in params.get("steps", ()))]
-        if held and any(".." in path.split("/") for path in paths):
+        if held is not params and any(".." in path.split("/") for path in paths):
             return {"refused": "a path leaves the folder of the simulated host"}
-        return _ask(function, {**params, **held})
+        return _ask(function, held)
 
     return answer
 

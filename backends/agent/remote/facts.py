@@ -42,8 +42,7 @@ Entry = Tuple[str, Any, Optional[str], str, float, bool]
 def register(agent: Any) -> None:
     """Add the methods of this area."""
     # A simulated host lies in a folder: the machine that plays it is not read.
-    held = {"root": agent.settings["root"]} if "root" in agent.settings else {}
-    agent.methods.add_stream("facts.gather", lambda params, to: gather({**params, **held}, to))
+    agent.methods.add_stream("facts.gather", lambda params, to: gather(agent.below(params), to))
 
 
 def gather(params: Dict[str, Any], stream: Any) -> None:

@@ -50,6 +50,11 @@ class Agent:
             self._notes.append(text)
             self.outbox.notify("note", {"text": text})
 
+    def below(self, params: Dict[str, Any]) -> Dict[str, Any]:
+        """Parameters whose `root` is the folder of a simulated host, where this plays one."""
+        root = self.settings.get("root")
+        return params if root is None else {**params, "root": root}
+
     def on_start(self, hook: Callable[[], None]) -> None:
         """Call this when hello has been said; at once, if it has been."""
         if self._started:

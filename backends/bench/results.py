@@ -57,6 +57,8 @@ class Failure(StrEnum):
     """EOS was to be ignored, and the answer has another length than was asked for."""
     PROTOCOL = "protocol"
     """The answer is no HTTP, no server-sent events or no JSON."""
+    UNKNOWN = "unknown"
+    """Another tool's, which did not say."""
 
 
 class TokenSource(StrEnum):

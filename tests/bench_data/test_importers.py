@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from backends.bench.compare import Word, compare
 from backends.bench.importers import ImportFailed, read_result, read_result_file
-from backends.bench.results import RunResult, to_json
+from backends.bench.importers.failures import of_words
+from backends.bench.results import Failure, RunResult, to_json
 from tests.bench_data import other_tools
 from tests.bench_data.runs import run
 
@@ -203,3 +204,71 @@ def test_any_values_are_read_or_refused(original: dict[str, object], data: st.Da
         return
     assert read_result(to_json(result), "x") == result
     assert msgspec.json.encode(result)
+
+
+# --- why requests failed -----------------------------------------------------------------
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/x/aiohttp/connector.py", line 503, in connect
+    raise error
+{}"""
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("Too Many Requests", Failure.RATE_LIMITED),
+        ("Client error '429 Too Many Requests' for url 'http://h:8000/v1'", Failure.RATE_LIMITED),
+        ("Service Unavailable", Failure.OVERLOADED),
+        ("HTTP 503: overloaded", Failure.OVERLOADED),
+        ("Internal Server Error: boom", Failure.HTTP),
+        ("Gateway Timeout", Failure.HTTP),
+        ("status code: 404", Failure.HTTP),
+        (TRACEBACK.format("TimeoutError"), Failure.TIMEOUT),
+        (TRACEBACK.format("aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected"),
+         Failure.CUT),
+        (TRACEBACK.format("aiohttp.client_exceptions.ClientConnectorError: Cannot connect to host "
+                          "h:8000 ssl:default [Connect call failed ('10.0.0.1', 8000)]"),
+         Failure.CONNECT),
+        (TRACEBACK.format("json.decoder.JSONDecodeError: Expecting value: line 1 column 429"),
+         Failure.PROTOCOL),
+        ("httpx.ReadTimeout", Failure.TIMEOUT),
+        ("httpx.RemoteProtocolError: peer closed connection", Failure.CUT),
+        ("ssl.SSLCertVerificationError: certificate verify failed", Failure.TLS),
+        ("Never received a valid chunk to calculate TTFT.", Failure.UNKNOWN),
+        ("something odd", Failure.UNKNOWN),
+    ],
+)  # fmt: skip
+def test_words_of_other_tools_become_kinds(words: str, kind: Failure) -> None:
+    assert of_words(words) is kind
+
+
+def test_failures_of_which_a_tool_says_nothing_are_unknown() -> None:
+    for tool in (other_tools.vllm, other_tools.guidellm, other_tools.aiperf):
+        for step in read(tool()).steps:
+            assert step.failed
+            assert step.failures == {"unknown": step.failed}
+    assert read(other_tools.vllm(failed=0)).steps[0].failures == {}
+    assert read(other_tools.sglang(failed=5)).steps[0].failures == {"unknown": 5}
+
+
+def test_failures_of_which_a_tool_tells_are_by_kind() -> None:
+    assert read(other_tools.sglang_detailed()).steps[0].failures == {"http": 1}
+    errors = ["", "Too Many Requests", "Service Unavailable", "", "Too Many Requests"]
+    (step,) = read(other_tools.vllm(failed=4, errors=errors)).steps
+    assert step.failures == {"rate_limited": 2, "overloaded": 1, "unknown": 1}
+    (step,) = read(other_tools.vllm(failed=1, errors=errors)).steps
+    assert step.failures == {"unknown": 1}  # What does not add up says nothing.
+
+    report = other_tools.guidellm()
+    failed = [{"info": {"error": "httpx.ConnectError"}}, {"info": {"error": None}}, "no object"]
+    report["benchmarks"][0]["requests"] = {"errored": failed}  # type: ignore[index]
+    assert read(report).steps[0].failures == {"connect": 1, "unknown": 1}
+
+    summary = [
+        {"error_details": {"code": 429, "type": "Too Many Requests"}, "count": 2},
+        {"error_details": {"code": None, "type": "TimeoutError", "message": ""}, "count": 1},
+        "no object",
+    ]
+    (step,) = read({**other_tools.aiperf(), "error_summary": summary}).steps
+    assert step.failures == {"rate_limited": 2, "timeout": 1}

@@ -18,6 +18,7 @@ from backends.bench.importers.common import (
     whole,
     word,
 )
+from backends.bench.importers.failures import by_kind, of_status, of_words
 from backends.bench.results import RunResult, StepResult, Summary, Target
 
 HARNESS = "aiperf"
@@ -54,7 +55,7 @@ def read(values: list[Object], raw: bytes, name: str) -> RunResult:
         sent=good + bad,
         succeeded=good,
         failed=bad,
-        failures={"http": bad} if bad else {},
+        failures=by_kind(bad, counts=_errors(value)),
         whole=throughput(
             duration, good, whole(value, "total_isl", "avg") or _total(value, "input", good),
             whole(value, "total_osl", "avg") or _total(value, "output", good),
@@ -95,6 +96,20 @@ def _scale(value: Object, metric: str) -> float:
 def _seconds(value: Object, metric: str, figure: str) -> float | None:
     found = number(value, metric, figure)
     return None if found is None else found * _scale(value, metric)
+
+
+def _errors(value: Object) -> dict[str, int]:
+    """Failures by kind: each error that came up, with how often."""
+    listed = entry(value, "error_summary")
+    found: dict[str, int] = {}
+    for error in listed if isinstance(listed, list) else ():
+        if not isinstance(error, dict):
+            continue
+        status = whole(error, "error_details", "code")
+        said = (word(error, "error_details", name) for name in ("type", "message"))
+        kind = of_status(status) if status else of_words(" ".join(filter(None, said)))
+        found[kind.value] = found.get(kind.value, 0) + max(0, whole(error, "count"))
+    return found
 
 
 def summary(value: Object, metric: str, count: int) -> Summary | None:

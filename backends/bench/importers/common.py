@@ -85,6 +85,14 @@ def numbers(value: Object, *path: str) -> list[float]:
     return out
 
 
+def texts(value: Object, *path: str) -> list[str]:
+    """The texts of a list at a path."""
+    found = entry(value, *path)
+    if not isinstance(found, list) or len(found) > MAX_REQUESTS:
+        return []
+    return [item for item in found if isinstance(item, str)]
+
+
 def moment(text: str | None) -> datetime | None:
     """An ISO 8601 time, in UTC where it names no zone."""
     if not text:

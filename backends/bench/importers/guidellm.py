@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from backends.bench.importers.common import (
+    MAX_REQUESTS,
     ImportFailed,
     Object,
     entry,
@@ -20,6 +21,7 @@ from backends.bench.importers.common import (
     whole,
     word,
 )
+from backends.bench.importers.failures import by_kind
 from backends.bench.results import RunResult, StepResult, Summary, Target
 
 HARNESS = "guidellm"
@@ -61,6 +63,20 @@ def read(values: list[Object], raw: bytes, name: str) -> RunResult:
 
 def _mean(value: Object, metric: str) -> float | None:
     return number(value, "metrics", metric, "successful", "mean")
+
+
+def _errors(value: Object) -> list[str]:
+    """A message of each failed request that the report has kept."""
+    requests = entry(value, "requests", "errored")
+    if not isinstance(requests, list):
+        return []
+    paths = (("info", "error"), ("scheduler_info", "error"), ("error",))
+    return [
+        found
+        for request in requests[:MAX_REQUESTS]
+        for path in paths
+        if isinstance(found := entry(request, *path), str)
+    ]
 
 
 def _step(value: Object, index: int) -> StepResult:
@@ -111,7 +127,7 @@ def _step(value: Object, index: int) -> StepResult:
         succeeded=good,
         failed=bad,
         cancelled=cut,
-        failures={"http": bad} if bad else {},
+        failures=by_kind(bad, _errors(value)),
         whole=throughput(duration, good, round(inputs), round(outputs)),
         ttft_s=_summary(value, "time_to_first_token_ms", 0.001),
         tpot_s=_summary(value, "inter_token_latency_ms", 0.001),

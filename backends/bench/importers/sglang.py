@@ -16,10 +16,12 @@ from backends.bench.importers.common import (
     run_of,
     summary_from,
     summary_of,
+    texts,
     throughput,
     whole,
     word,
 )
+from backends.bench.importers.failures import by_kind
 from backends.bench.results import RunResult, StepResult, Summary, Target
 
 HARNESS = "sglang.bench_serving"
@@ -81,7 +83,7 @@ def _step(value: Object) -> StepResult:
         sent=completed + failed,
         succeeded=completed,
         failed=failed,
-        failures={"http": failed} if failed else {},
+        failures=by_kind(failed, texts(value, "errors")),
         max_in_flight=whole(value, "max_concurrent_requests"),
         whole=throughput(
             duration, completed, whole(value, "total_input_tokens"),

@@ -146,6 +146,12 @@ def test_a_stopped_worker_is_flagged(clock: Clock) -> None:
         "connection = Connection(socket.AF_INET, listener.getsockname())\n"
         "peer, _ = listener.accept()\n"
         "while not connection.advance(): pass\n"
+        "deadline = now_ns() + 10 * 10**9\n"  # the kernel begins to stamp a while after it is asked
+        "stamped = False\n"
+        "while not stamped and now_ns() < deadline:\n"
+        "    peer.sendall(b'x')\n"
+        "    time.sleep(0.01)\n"
+        "    stamped = connection.read()[2]\n"
         "print('ready', flush=True)\n"
         "peer.sendall(b'x')\n"
         "time.sleep(0.6)\n"

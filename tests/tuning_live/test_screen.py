@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from textual.pilot import Pilot
@@ -16,7 +17,12 @@ from backends.hub import RoomHub as RealHub
 from backends.link.base import Prompter
 from backends.tuning import desk as desks
 from backends.tuning.changed import RootNeeded
+from backends.tuning.desk import Desk
 from backends.tuning.gather import Reading
+from backends.tuning.measurements import experiment
+from backends.tuning.measurements.desk import Wishes
+from backends.tuning.measurements.parts import chosen
+from backends.tuning.measurements.run import Measured
 from backends.tuning.snapshot import Outcome
 from screens.auth import AuthScreen
 from screens.confirm import ConfirmScreen
@@ -24,6 +30,7 @@ from screens.finding import FindingScreen
 from screens.own_files import OwnFilesScreen
 from screens.tuning import TuningScreen
 from screens.tuning_list import FELL_BACK
+from tests.measure.conftest import FakeGpus
 from tests.tuning_live.tree import BOOT_B, Tree, make_host
 from tests.ui.fakes import ready, screen_text
 from tui.app import RoomApp
@@ -33,6 +40,7 @@ from tui.themes import make_look
 
 pytestmark = pytest.mark.real
 SIZE = (120, 40)
+Told: TypeAlias = Callable[[str], None]
 BALANCING = "/proc/sys/kernel/numa_balancing"
 SYSCTL = "/etc/sysctl.d/90-gpuroom.conf"
 HOST = HostConfig(name="gpu01", target="local")
@@ -78,10 +86,15 @@ class Opened:
     async def asked(self) -> ConfirmScreen:
         """Wait for the question."""
         await until(
-            self.pilot, lambda: isinstance(self.app.screen, ConfirmScreen) and "Esc" in self.text
+            self.pilot,
+            lambda: isinstance(self.app.screen, ConfirmScreen) and "Esc leaves" in self.text,
         )
         assert isinstance(self.app.screen, ConfirmScreen)
         return self.app.screen
+
+    async def sees(self, words: str) -> None:
+        """Wait for words: what stands in a dialog is laid out a while after its frame."""
+        await until(self.pilot, lambda: words in self.text)
 
     async def yes(self) -> None:
         """Say yes, and wait for the end."""
@@ -357,16 +370,29 @@ async def test_m_measures_what_the_finding_under_the_cursor_asks_for(tree: Tree)
         assert any(fact.key.startswith("bench/wakeup") for fact in facts)
 
 
-async def test_x_tries_a_fix_and_takes_it_back(tree: Tree) -> None:
+async def test_x_tries_a_fix_and_takes_it_back(
+    tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gpus").mkdir()
+    gpus = FakeGpus(tmp_path / "gpus")
+    gpus.set(copy_by=str(tree.at(BALANCING)), copy_gb_s={"1": 41.0, "0": 53.0})
+    asked = experiment.ask
+
+    async def ask(desk: Desk, parts: object, wishes: object, told: Told) -> Measured:
+        """As the screen asks, of GPUs whose copies take no time."""
+        return await asked(desk, chosen(["copies"]), Wishes(python=gpus.python), told)
+
+    monkeypatch.setattr(experiment, "ask", ask)
     async with checklist(tree) as on:
         await on.go_to("numa.balancing")
         await on.pilot.press("x")
         await on.asked()
-        assert "measure again" in on.text
-        assert f"write '0' to {BALANCING}" in on.text
+        await on.sees("measure again")
+        await on.sees(f"write '0' to {BALANCING}")
         await on.pilot.press("ctrl+y")
-        await until(on.pilot, lambda: "What numa.balancing did" in on.text)
-        assert "Taken back: applied" in on.text
+        await on.sees("What numa.balancing did")
+        await on.sees("Taken back: applied")
+        await on.sees("host to GPU 0 better (+29")
         assert tree.read(BALANCING) == b"1\n"
         await on.pilot.press("escape")
         await on.still()

@@ -54,6 +54,8 @@ class CheckFacts(msgspec.Struct, frozen=True):
     earlier: tuple[RunState, ...] = ()
     left: tuple[MemberFacts, ...] = ()
     """Processes of runs whose main process has ended."""
+    word_bytes: int | None = None
+    """The longest argument, or variable with its name, that a program can be given there."""
 
 
 def model_paths(profile: Profile) -> list[str]:
@@ -70,6 +72,7 @@ def findings(profile: Profile, facts: CheckFacts, snapshot: HostSnapshot) -> lis
         *_left(profile, facts.left),
         *_port(profile, facts.port),
         *_executable(profile, facts),
+        *_words(profile, facts.word_bytes),
         *_paths(profile, facts),
         *_gpus(profile, snapshot),
         *_room(facts),
@@ -145,6 +148,21 @@ def _executable(profile: Profile, facts: CheckFacts) -> list[StartFinding]:
                 "mend its permissions",
             )
         )
+    return found
+
+
+def _words(profile: Profile, most: int | None) -> list[StartFinding]:
+    """Arguments and variables that no program can be given: the kernel refuses to execute it."""
+    words = {f"argument {number} of the command": word for number, word in
+             enumerate(profile.command)}  # fmt: skip
+    words |= {f"the variable {name}": f"{name}={value}" for name, value in profile.env.items()}
+    found = []
+    for which, word in words.items():
+        size = len(word.encode("utf-8", "surrogatepass"))
+        if most is not None and size > most:
+            title = f"{which} has {size} bytes; the host's kernel takes {most} at most"
+            out = "put it into a file there, and give the server the path of the file"
+            found.append(StartFinding("word-too-long", Severity.CRITICAL, title, out))
     return found
 
 

@@ -133,3 +133,13 @@ def test_gpus_that_somebody_holds_visible_or_not(profile: Profile) -> None:
 def test_the_gravest_comes_first(profile: Profile) -> None:
     facts = with_(executable=Executable(exists=False, runs=False))
     assert ids(profile, facts, snapshot(80.0)) == ["executable-missing", "gpu-busy"]
+
+
+def test_a_word_that_is_too_long_for_the_kernel_there(profile: Profile) -> None:
+    facts = msgspec.structs.replace(FINE, word_bytes=131_071)
+    fits = "x" * (131_071 - len("FITS="))
+    long = replace(profile, command=(*profile.command, "é" * 65_536), env={"FITS": fits})
+    (found,) = findings(long, facts, snapshot())
+    assert found.title.startswith("argument 5 of the command has 131072 bytes")
+    assert "path of the file" in found.way_out
+    assert ids(replace(profile, env={"FITS": fits + "x"}), facts) == ["word-too-long"]

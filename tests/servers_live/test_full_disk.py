@@ -17,8 +17,10 @@ import pytest
 from backends.agent.client import AgentClient
 from backends.agent.remote import supervisor
 from backends.link.local import LocalTransport
+from backends.model import Severity
+from backends.servers.launchers.base import LaunchError
 from tests.servers_live.conftest import DEADLINE_S, NVML_SOURCE, Host
-from tests.servers_live.rooms import members_alive
+from tests.servers_live.rooms import desk_of, members_alive, quick_profile
 
 pytestmark = pytest.mark.real
 SILENT = "import time; time.sleep(600)"
@@ -148,3 +150,32 @@ async def test_a_killed_supervisor_leaves_no_second_server_and_no_lock(
     assert pieces[-1]["left"] == []
     again = await host.python("alone", SILENT)
     assert again["pid"] != record["pid"]
+
+
+async def test_a_word_that_no_program_can_be_given_is_refused_with_a_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    profile = quick_profile("wordy", "x" * (1 << 20), env={"WIDE": "y" * (1 << 20)})
+    async with desk_of(profile) as desk:
+        argument, variable = [f for f in await desk.check(profile) if f.id == "word-too-long"]
+        assert argument.severity is Severity.CRITICAL
+        assert argument.title.startswith("argument 4 of the command has 1048576 bytes")
+        assert variable.title.startswith("the variable WIDE has 1048581 bytes")
+        assert "put it into a file" in variable.way_out
+        with pytest.raises(LaunchError) as failed:
+            await desk.start(profile)  # as with --force
+        assert "Argument list too long" in failed.value.detail
+        assert "give it by a file" in str(failed.value.hint)
+        assert await desk.newest(profile) is None
+
+
+async def test_a_record_stays_readable_however_many_variables_there_are(host: Host) -> None:
+    env = {f"V{number}": "\x01" * 60_000 for number in range(20)} | {"CUDA_VISIBLE_DEVICES": "0,1"}
+    code = "import os; print(len(os.environ['V19']), flush=True); " + SILENT
+    record = await host.python("wide", code, env=env)
+    state = await host.until(record["dir"], lambda state: state["log"]["size"] > 0)
+    assert Path(record["log"]).read_text() == "60000\n", "the server gets all of it"
+    assert state["record"]["env"]["CUDA_VISIBLE_DEVICES"] == "0,1", "the short ones are kept"
+    assert Path(record["dir"], "id.json").stat().st_size < 1 << 20
+    assert (await host.stop(record["dir"], grace_s=1))[-1]["left"] == []

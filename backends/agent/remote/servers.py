@@ -16,7 +16,7 @@ from . import cgroups, ladder, mask, members, nearby, ports, rpc, runs, stranger
 START_WAIT_S = 20.0
 LEAVING_WAIT_S = 10.0
 RECORDED_CHARS = 32768
-"""Of an argument vector, in the record of a run."""
+"""Of an argument vector in the record of a run, and as many of its environment."""
 STUB = "import sys;n=int(sys.argv[3]);exec(compile(sys.stdin.read(n),'gpuroom-supervisor','exec'))"
 
 Params = Dict[str, Any]
@@ -76,7 +76,7 @@ def start(params: Params) -> Dict[str, Any]:
             "profile": profile,
             "boot_id": members.boot_id(),
             "argv": _bounded(mask.argv(argv)),
-            "env": mask.environment(env),
+            "env": _bounded_values(mask.environment(env)),
             "cwd": cwd,
             "port": params.get("port"),
             "engine": params.get("engine"),
@@ -114,6 +114,19 @@ def _bounded(words: List[str]) -> List[str]:
             return [*kept, word[:room] + "..."]
         kept.append(word)
         room -= len(word)
+    return kept
+
+
+def _bounded_values(values: Dict[str, str]) -> Dict[str, str]:
+    """Variables for a record, the short ones first: no more than `RECORDED_CHARS` of them."""
+    kept: Dict[str, str] = {}
+    room = RECORDED_CHARS
+    for name, value in sorted(values.items(), key=lambda pair: len(pair[0]) + len(pair[1])):
+        room -= len(name) + 1  # one more, so that empty ones end somewhere, too
+        if room <= 0:
+            break
+        kept[name] = value if len(value) <= room else value[:room] + "..."
+        room -= len(value)
     return kept
 
 
@@ -178,7 +191,8 @@ def check(params: Params, proc_root: str = "/proc") -> Dict[str, Any]:
         params: `argv`, `cwd`, `port`, `paths` (model and log places), `profile`.
         proc_root: Where runs of other users are looked for.
     """
-    answer: Dict[str, Any] = {}
+    # MAX_ARG_STRLEN of Linux: 32 pages, the zero at the end among them.
+    answer: Dict[str, Any] = {"word_bytes": 32 * os.sysconf("SC_PAGE_SIZE") - 1}
     if params.get("port"):
         answer["port"] = ports.owner(int(params["port"]))
     argv = [str(word) for word in params.get("argv") or ()]

@@ -234,5 +234,8 @@ def _way_out(errno: str) -> str:
         "ENOENT": "is it installed there, and is the path right?",
         "EACCES": "it may not be executed by this account",
         "ENOEXEC": "it is no program: does it begin with #! ?",
-        "ENOSPC": "the disk is full",
+        "ENOSPC": "the disk is full: make room, or name another `log` place",
+        "EDQUOT": "this account's quota is used up: make room, or name another `log` place",
+        "EROFS": "it is mounted read-only: set XDG_STATE_HOME there, or name another `log` place",
+        "E2BIG": "an argument or a variable is too long, or all are together: give it by a file",
     }.get(errno, "")

@@ -7,9 +7,10 @@ SIGTERM, then SIGKILL, until a fresh look finds none. Strangers are never touche
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from . import members, ports, processes, rpc
 
@@ -31,12 +32,13 @@ def descend(
         pid: The main process.
         start_ticks: When it began: what has its pid later is somebody else.
         port: What must be free in the end; None where there is none.
-        params: `signal` (default TERM) and `grace_s`.
+        params: `signal` (default TERM) and `grace_s`; how far it is gets noted there, so that
+            another call can go on with it.
         stream: Gets `step` (words), `members` left, and last `done` with `left` and `port`.
     """
     grace_s = min(3600.0, max(0.0, float(params.get("grace_s", 30.0))))
     number = int(getattr(signal, "SIG" + str(params.get("signal", "TERM")).upper()))
-    deadline = time.monotonic() + grace_s
+    deadline = params.setdefault("until", time.monotonic() + grace_s)
 
     def is_main(member: members.Member) -> bool:
         return member.pid == pid and member.start_ticks == start_ticks
@@ -51,7 +53,9 @@ def descend(
     main = [member for member in found if is_main(member)]
     if main:
         say("SIG%s to the main process" % signal.Signals(number).name[3:], found)
-        _signal_all(main, number)
+        if not params.get("asked"):  # engines take a second signal for impatience
+            _signal_all(main, number)
+        params["asked"] = True
         found = _wait(look, deadline, lambda now: not any(map(is_main, now)), stream)
     if found:
         say("SIGTERM to all that are left", found)
@@ -68,6 +72,40 @@ def descend(
         dict(members.describe(member), kernel_stack=_kernel_stack(member.pid)) for member in found
     ]
     stream.send({"done": True, "left": stuck, "port": facts})
+
+
+class Begun:
+    """The stops that are on their way here. An agent that leaves has them carried to their end.
+
+    Half a stop helps nobody: a server that has its SIGTERM and is deaf to it would keep its GPUs.
+    """
+
+    def __init__(self) -> None:
+        self._rests: List[Callable[[rpc.Stream], None]] = []
+
+    @contextlib.contextmanager
+    def with_rest(self, rest: Callable[[rpc.Stream], None]) -> Iterator[None]:
+        """While this lasts, `rest(stream)` is what would still have to be done."""
+        self._rests.append(rest)
+        try:
+            yield
+        finally:
+            self._rests.remove(rest)
+
+    def hand_over(self) -> None:
+        """Leave each to a process of its own, which holds no lock and talks to nobody."""
+        for rest in list(self._rests):
+            if os.fork() == 0:
+                try:
+                    os.setsid()
+                    os.closerange(0, 4096)
+                    for _ in range(3):
+                        os.open(os.devnull, os.O_RDWR)
+                    gone = rpc.Stream(0, None)  # type: ignore[arg-type]
+                    gone.close()
+                    rest(gone)
+                finally:
+                    os._exit(0)
 
 
 def _wait(

@@ -35,7 +35,9 @@ def register(agent: Any) -> None:
     )
     agent.methods.add("servers.look", look, threaded=True)
     agent.methods.add("servers.check", lambda params: check(params, proc_root), threaded=True)
-    agent.methods.add_stream("servers.stop", stop)
+    begun = ladder.Begun()
+    agent.on_end(begun.hand_over)
+    agent.methods.add_stream("servers.stop", lambda params, stream: stop(params, stream, begun))
     agent.methods.add_stream("servers.hold", hold)
     strangers.register(agent)
 
@@ -214,12 +216,13 @@ def check(params: Params, proc_root: str = "/proc") -> Dict[str, Any]:
     return answer
 
 
-def stop(params: Params, stream: rpc.Stream) -> None:
+def stop(params: Params, stream: rpc.Stream, begun: ladder.Begun) -> None:
     """Stop a run, wholly, and say each step (`ladder.descend`).
 
     Args:
         params: `dir`, `signal` (default TERM), `grace_s`, `by`, `origin`, `port`.
         stream: Gets `step` (words), `members` left, and last `done` with `left` and `port`.
+        begun: Where it is noted as long as it lasts.
     """
     place = str(params["dir"])
     state = runs.state(place)
@@ -236,7 +239,12 @@ def stop(params: Params, stream: rpc.Stream) -> None:
     with runs.operation(os.path.dirname(place), "stop.lock", params):
         port = params.get("port") or record.get("port")
         _write_stop(place, params, stream)
-        ladder.descend(look, record["pid"], record["start_ticks"], port, params, stream)
+
+        def descend(stream: rpc.Stream) -> None:
+            ladder.descend(look, record["pid"], record["start_ticks"], port, params, stream)
+
+        with begun.with_rest(descend):
+            descend(stream)
 
 
 def _write_stop(place: str, params: Params, stream: rpc.Stream) -> None:

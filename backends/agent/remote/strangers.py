@@ -20,7 +20,11 @@ def register(agent: Any) -> None:
     agent.methods.add("servers.remaining", remaining, threaded=True)
     agent.methods.add("servers.describe", describe, threaded=True)
     agent.methods.add("servers.candidates", lambda params: candidates(proc_root), threaded=True)
-    agent.methods.add_stream("servers.stop_found", stop)
+    begun = ladder.Begun()
+    agent.on_end(begun.hand_over)
+    agent.methods.add_stream(
+        "servers.stop_found", lambda params, stream: stop(params, stream, begun)
+    )
 
 
 def inspect(params: Params) -> Dict[str, Any]:
@@ -152,7 +156,7 @@ def _members_of_runs(proc_root: str) -> Set[int]:
     return {member.pid for record in alive for member in members.scan(record, deep=False)}
 
 
-def stop(params: Params, stream: rpc.Stream) -> None:
+def stop(params: Params, stream: rpc.Stream, begun: ladder.Begun) -> None:
     """Stop a process that nobody here started, with its descendants, by the same ladder.
 
     Whoever descends from it when the stop begins, or later from one of those, belongs to it, also
@@ -162,6 +166,7 @@ def stop(params: Params, stream: rpc.Stream) -> None:
     Args:
         params: `pid` and `start_ticks`; `signal`, `grace_s`, `by`, `origin`, `port`, `cgroup`.
         stream: As for `stop`.
+        begun: Where it is noted as long as it lasts.
     """
     pid, ticks = int(params["pid"]), int(params["start_ticks"])
     if pid <= 1 or pid == os.getpid() or any(a["pid"] == pid for a in _ancestors(os.getpid())):
@@ -176,11 +181,15 @@ def stop(params: Params, stream: rpc.Stream) -> None:
         known.update((member.pid, member.start_ticks) for member in found)
         return found
 
+    def descend(stream: rpc.Stream) -> None:
+        ladder.descend(look, pid, ticks, params.get("port"), params, stream)
+
     home = os.path.join(runs.root(), ".found")
     os.makedirs(home, mode=0o755, exist_ok=True)
     with runs.operation(home, "%d-%d.lock" % (pid, ticks), params):
         try:
-            ladder.descend(look, pid, ticks, params.get("port"), params, stream)
+            with begun.with_rest(descend):
+                descend(stream)
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(home, "%d-%d.lock" % (pid, ticks)))

@@ -12,7 +12,7 @@ import pytest
 
 from backends.servers.desk import operator, origin
 from backends.servers.launchers.base import LaunchError, ProfileBusy, Run
-from backends.servers.launchers.container import asks_for_gpus
+from backends.servers.launchers.container import _epoch, asks_for_gpus
 from backends.servers.lifecycle import ANSWERING, State
 from backends.servers.profiles import Profile
 from tests.servers_live import gpus
@@ -185,6 +185,21 @@ def test_whether_a_command_asks_for_gpus() -> None:
     assert asks_for_gpus(["docker", "run", "--device=/dev/kfd", "i"])
     assert asks_for_gpus(["docker", "run", "--runtime", "nvidia", "i"])
     assert not asks_for_gpus(["docker", "run", "--device", "/dev/fuse", "i"])
+
+
+@pytest.mark.parametrize(
+    ("text", "epoch_s"),
+    [
+        ("2026-12-02T10:00:00.123456789Z", 1_796_205_600.0),
+        ("2026-12-02T12:00:00.123456789+02:00", 1_796_205_600.0),
+        ("2026-12-02T04:30:00-05:30", 1_796_205_600.0),
+        ("0001-01-01T00:00:00Z", None),
+        ("", None),
+    ],
+)
+def test_when_a_container_was_started(text: str, epoch_s: float | None) -> None:
+    """Podman says it in the host's own time."""
+    assert _epoch(text) == epoch_s
 
 
 async def _ask(argv: list[str]) -> None:

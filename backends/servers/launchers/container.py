@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -36,6 +37,7 @@ from backends.servers.recognise import named_port, recognise
 ASKED_BY: Final = "servers"
 STOP_SLACK_S: Final = 30.0
 MAX_CONTAINERS: Final = 64
+_STAMP: Final = re.compile(r"(?P<second>[-\dT:]{19})(?:\.\d+)?(?P<offset>Z|[+-]\d\d:\d\d)")
 _SAY_ENV: Final = "make it with `--env-file` or `--env`, which may stand in `command`"
 
 
@@ -79,7 +81,7 @@ class _Container(msgspec.Struct, frozen=True, rename="pascal"):
     id: str
     state: _State
     path: str = ""
-    args: list[str] = []
+    args: list[str] | None = None
     config: _Config = _Config()
     host_config: _HostConfig = _HostConfig()
     network_settings: _Network = _Network()
@@ -88,7 +90,7 @@ class _Container(msgspec.Struct, frozen=True, rename="pascal"):
     @property
     def argv(self) -> tuple[str, ...]:
         """What runs in it."""
-        return (self.path, *self.args)
+        return (self.path, *(self.args or ()))
 
     @property
     def sees_gpus(self) -> bool:
@@ -351,10 +353,12 @@ def _after_run(profile: Profile, name: str) -> list[str]:
 
 
 def _epoch(text: str) -> float | None:
-    """RFC 3339 with up to nine digits of a second."""
-    head, _, _ = text.partition(".")
+    """RFC 3339 with up to nine digits of a second: docker's in UTC, podman's with its offset."""
+    found = _STAMP.fullmatch(text)
+    if found is None:
+        return None
     try:
-        moment = datetime.fromisoformat(head.removesuffix("Z") + "+00:00")
+        moment = datetime.fromisoformat(found["second"] + found["offset"].replace("Z", "+00:00"))
     except ValueError:
         return None
     return moment.timestamp() if moment.year > 1 else None

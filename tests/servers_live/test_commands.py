@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,11 @@ import pytest
 import tomli_w
 
 from backends import paths
+from backends.servers.desk import ServerDesk
+from backends.servers.lifecycle import Policy
+from tests.servers_live.rooms import QUICK
 from tests.servers_live.test_runs import LISTEN, free_port
-from tui.cli import main
+from tui.cli import main, server_place
 
 pytestmark = pytest.mark.real
 
@@ -134,6 +139,31 @@ def test_one_that_never_answers_is_late(shell: Shell) -> None:
     assert shell.run("start", "small")[0] == 0
     status, _, said = shell.run("wait-ready", "small", "--timeout", "1.5")
     assert status == 12, said
+
+
+def test_each_exit_status_of_waiting(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    impatient = partial(ServerDesk, policy=Policy(least_quiet_s=0.5, unknown_quiet_s=0.5))
+    monkeypatch.setattr(server_place, "ServerDesk", impatient)
+    ready = {"path": "/health"}
+    shell.configure(
+        command=[sys.executable, "-c", "import time; time.sleep(600)"], port=free_port(),
+        ready=ready,
+    )  # fmt: skip
+    status, answer, said = shell.run("start", "small")
+    assert status == 0, said
+    status, _, said = shell.run("wait-ready", "small", "--timeout", "60")
+    assert (status, "stalled: " in said) == (11, True), said
+    status, _, said = shell.run("wait-ready", "small", "--through-stalls", "--timeout", "1")
+    assert (status, "not ready after 1 s" in said) == (12, True), said
+    os.kill(answer["started"]["pid"], signal.SIGKILL)
+    status, _, said = shell.run("wait-ready", "small", "--timeout", "60")
+    assert (status, "killed" in said) == (10, True), said
+    assert shell.run("wait-ready", "nobody")[0] == 2
+    port = free_port()
+    shell.configure(command=[sys.executable, QUICK, "--port", str(port)], port=port, ready=ready)
+    status, _, said = shell.run("start", "small")
+    assert status == 0, said
+    assert shell.run("wait-ready", "small", "--timeout", "60", "--through-stalls")[0] == 0
 
 
 def test_a_process_that_runs_becomes_a_profile(shell: Shell, tmp_path: Path) -> None:

@@ -146,6 +146,26 @@ async def test_what_was_asked_beside_what_runs(model: Path) -> None:
         await desk.stop(run)
 
 
+async def test_a_log_line_a_path_and_a_prompt_are_demanded_together(model: Path) -> None:
+    ready = {"log": "listening", "path": "/v1/models", "code": 200, "prompt": "Say yes."}
+    profile = llama_profile(model, ready=ready)
+    async with desk_of(profile) as desk:
+        run = await desk.start(profile)
+        async with await desk.watch(run) as watch:
+            await watch.until(is_state(*ANSWERING), DEADLINE_S)
+            assert watch.witnesses.log is not None
+            assert watch.witnesses.log.pattern_seen
+            assert watch.witnesses.completion is not None
+            assert watch.witnesses.completion.ok
+        never = replace(profile, ready=replace(profile.ready, path="/no/such/path"))
+        async with await desk.watch(run, never) as watch:
+            await watch.until(
+                lambda found: any("404" in each.said for each in found.testimonies), DEADLINE_S
+            )
+            assert watch.assessment.state not in ANSWERING
+        assert (await desk.stop(run)).complete
+
+
 KEY = "sesame-open-7731"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -40,6 +41,7 @@ from tui.themes import make_look
 
 pytestmark = pytest.mark.real
 SIZE = (120, 40)
+FRAMED = re.compile("│(.*)│")
 Told: TypeAlias = Callable[[str], None]
 BALANCING = "/proc/sys/kernel/numa_balancing"
 SYSCTL = "/etc/sysctl.d/90-gpuroom.conf"
@@ -57,6 +59,12 @@ class Maker:
 
     def __call__(self, prompter: Prompter) -> RoomHub:
         return RealHub([self.host], Config(), prompter)
+
+
+def words_of(text: str) -> str:
+    """The words of a dialog, without its frame and what still shows beside it."""
+    inside = (FRAMED.search(line) for line in text.splitlines())
+    return " ".join(" ".join(found[1] for found in inside if found).split()) or text
 
 
 async def until(pilot: Pilot[int], test: Callable[[], bool]) -> None:
@@ -87,7 +95,9 @@ class Opened:
         """Wait for the question."""
         await until(
             self.pilot,
-            lambda: isinstance(self.app.screen, ConfirmScreen) and "Esc leaves" in self.text,
+            lambda: (
+                isinstance(self.app.screen, ConfirmScreen) and "Esc leaves" in words_of(self.text)
+            ),
         )
         assert isinstance(self.app.screen, ConfirmScreen)
         return self.app.screen

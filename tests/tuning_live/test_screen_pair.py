@@ -17,8 +17,7 @@ from screens.finding import FindingScreen
 from screens.tuning import TuningScreen
 from tests.sshd import SshLab
 from tests.tuning_live.test_pair import CONF, GUEST, OLD_CONF, PVE, guest
-from tests.tuning_live.test_screen import Opened, until
-from tests.tuning_live.test_screen_settings import words_of
+from tests.tuning_live.test_screen import Opened, until, words_of
 from tests.tuning_live.tree import Tree, make_host
 from tests.ui.fakes import ready
 from tui.app import RoomApp

@@ -10,7 +10,7 @@ from backends.config import Config, HostConfig, TuningConfig
 from backends.tuning import waivers
 from backends.tuning.profiles import load
 from screens.waiver import WaiverScreen
-from tests.tuning_live.test_screen import BALANCING, Opened, checklist, until
+from tests.tuning_live.test_screen import BALANCING, Opened, checklist, until, words_of
 from tests.tuning_live.tree import Tree, make_host
 from tui.cli.main import main
 
@@ -40,11 +40,6 @@ def tree(tmp_path: Path) -> Tree:
 
 def config_with(*files: Path) -> Config:
     return Config(tuning=TuningConfig(checks=tuple(map(str, files))))
-
-
-def words_of(text: str) -> str:
-    """The words of a dialog, without its frame."""
-    return " ".join(text.replace("│", " ").split())
 
 
 async def waiver_form(on: Opened) -> None:

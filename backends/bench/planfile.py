@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +21,7 @@ from backends.bench.plan import (
     Normal,
     Open,
     Plan,
+    Step,
     Trace,
     Uniform,
 )
@@ -28,6 +31,14 @@ from backends.errors import ConfigError, UsageError
 SHIPPED: Final = Path(__file__).with_name("plans")
 MAX_STEPS: Final = 500
 MAX_STREAMS: Final = 20_000
+MAX_REQUESTS: Final = 1_000_000
+"""A step; each leaves a record, kept and weighed when the step is over."""
+MAX_RATE_PER_S: Final = 100_000
+"""Many times what a machine can send."""
+MAX_TOKENS: Final = 10_000_000
+"""Of a prompt or an answer: beyond every context."""
+MAX_FRACTION: Final = 1e9
+"""Of any figure of a plan: no time in seconds, weight or rate needs more."""
 
 
 def available() -> dict[str, Path]:
@@ -50,10 +61,13 @@ def load(name_or_path: str) -> Plan:
     if path is None:
         path = Path(name_or_path).expanduser()
         if path.suffix != ".toml" or not path.is_file():
+            near = difflib.get_close_matches(name_or_path, known, n=1)
             raise UsageError(
                 f"no plan is called {name_or_path!r}",
                 "there are: " + ", ".join(known),
-                "give one of these names, or the path of a .toml file",
+                f"did you mean {near[0]}?"
+                if near
+                else "give one of these names, or the path of a .toml file",
             )
     try:
         text = path.read_text(encoding="utf-8")
@@ -91,6 +105,11 @@ def check(plan: Plan, path: Path | None = None) -> None:
     def wrong(text: str, hint: str = "") -> ConfigError:
         return ConfigError(f"the plan is not valid: {text}", path=path, hint=hint)
 
+    for where, value in _numbers(msgspec.to_builtins(plan), ""):
+        if not math.isfinite(value) or abs(value) > MAX_FRACTION:
+            raise wrong(f"{where} is {value}", f"give a number up to {MAX_FRACTION:g}")
+    if abs(plan.seed) >= 1 << 63:
+        raise wrong("seed is too large", "give one of 64 bits")
     if not plan.steps:
         raise wrong("it has no steps", "add a [[steps]] table")
     if not plan.parts:
@@ -103,6 +122,17 @@ def check(plan: Plan, path: Path | None = None) -> None:
         ]
         if len(ends) > 1:
             raise wrong(f"step {number} has {' and '.join(ends)}", "give one of them")
+        loads = getattr(step, "concurrency", None) or getattr(step, "rate_per_s", None)
+        if not isinstance(step, Trace) and not loads:
+            raise wrong(f"step {number} has no load", "name one or several")
+        if _requests(step) > MAX_REQUESTS:
+            raise wrong(
+                f"step {number} has more than {MAX_REQUESTS} requests", "give fewer, or a duration"
+            )
+        if isinstance(step, Open):
+            fastest = max((*many(step.rate_per_s), step.rate_end_per_s or 0.0))
+            if fastest > MAX_RATE_PER_S:
+                raise wrong(f"step {number} has more than {MAX_RATE_PER_S} requests a second")
         if isinstance(step, Closed) and max(many(step.concurrency)) > MAX_STREAMS:
             raise wrong(f"step {number} has more than {MAX_STREAMS} streams")
         if isinstance(step, Open) and (step.rate_end_per_s is None) != (step.ramp_s == 0):
@@ -144,6 +174,25 @@ def to_toml(plan: Plan) -> str:
     return msgspec.toml.encode(_without_none(plain)).decode()
 
 
+def _requests(step: Step) -> int:
+    """How many requests the largest load of a step asks for; 0 where its end is a time."""
+    if isinstance(step, Closed) and step.requests_per_stream is not None:
+        return step.requests_per_stream * max(many(step.concurrency))
+    return step.requests or 0
+
+
+def _numbers(value: object, where: str) -> Iterator[tuple[str, float]]:
+    """Every fraction of a plan, with its key."""
+    if isinstance(value, float):
+        yield where, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _numbers(item, f"{where}.{key}" if where else str(key))
+    elif isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            yield from _numbers(item, f"{where}[{place}]")
+
+
 def _anchored(plan: Plan, folder: Path) -> Plan:
     """File names in a plan are relative to the plan's own file."""
 
@@ -164,6 +213,8 @@ def _anchored(plan: Plan, folder: Path) -> Plan:
 
 
 def _check_length(length: Length, what: str, wrong: Callable[[str], ConfigError]) -> None:
+    if max(_stated(length)) > MAX_TOKENS:
+        raise wrong(f"{what}: more than {MAX_TOKENS} tokens")
     if isinstance(length, Uniform) and length.low > length.high:
         raise wrong(f"{what}: low is above high")
     if isinstance(length, Normal | LogNormal) and length.high and length.low > length.high:
@@ -176,6 +227,17 @@ def _check_length(length: Length, what: str, wrong: Callable[[str], ConfigError]
             len(weights) != len(length.values) or min(weights) < 0 or sum(weights) <= 0
         ):
             raise wrong(f"{what}: weights must be as many as values, and not all 0")
+
+
+def _stated(length: Length) -> tuple[float, ...]:
+    """The numbers of tokens that a length names."""
+    if isinstance(length, int):
+        return (length,)
+    if isinstance(length, Uniform):
+        return (length.low, length.high)
+    if isinstance(length, Choice):
+        return (0, *length.values)
+    return (length.mean, length.low, length.high or 0)
 
 
 def _without_none(value: object) -> object:

@@ -83,12 +83,35 @@ def test_force_runs_in_spite_of_findings_and_the_result_says_so(
         (["--url", "http://x", "--plan", "nope"], 2, "no plan is called"),
         (["--url", "http://x", "--api-key-env", "NOT_SET_ANYWHERE"], 2, "is not set"),
         (["--url", "http://x", "--rate", "1", "--concurrency", "1"], 2, "exclude each other"),
+        (["--url", "http://x", "--requests", "9999999"], 2, "more than 1000000 requests"),
     ],
 )
 def test_wrong_use(
     arguments: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", *arguments]) == code
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--rate", "inf"], "inf is no finite number above 0"),
+        (["--rate", "2,nan"], "nan is no finite number above 0"),
+        (["--rate", "fast"], "'fast' is no number, such as 2.5"),
+        (["--duration", "inf"], "inf is no finite number above 0"),
+        (["--concurrency", "abc"], "'abc' is no whole number, such as 16"),
+        (["--concurrency", "1,,4"], "several with commas, such as 1,4,16"),
+        (["--requests", "1e3"], "'1e3' is no whole number, such as 16"),
+        (["--seed", str(1 << 63)], "too large"),
+    ],
+)
+def test_a_figure_that_is_none_says_what_is_wanted(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["bench", "--url", "http://127.0.0.1:9", *arguments])
+    assert caught.value.code == 2
     assert words in capsys.readouterr().err
 
 

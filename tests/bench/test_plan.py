@@ -53,6 +53,24 @@ def test_shipped_plans_are_valid_and_survive_being_written(name: str) -> None:
         ("prompts = 'dataset'\n" + CLOSED, "go together"),
         ("body = { max_tokens = 3 }\n" + CLOSED, "body.max_tokens"),
         ("repetitions = 600\n" + CLOSED, "more than 500 steps"),
+        ("repetitions = 99999999999999999999\n" + CLOSED, "more than 500 steps"),
+        ("seed = 99999999999999999999\n" + CLOSED, "seed is too large"),
+        ("pause_s = inf\n" + CLOSED, "pause_s is inf"),
+        ("pause_s = nan\n" + CLOSED, "pause_s"),
+        ("[limits]\nsilence_s = 1e300", "limits.silence_s is 1e+300"),
+        ("body = { top_p = nan }\n" + CLOSED, "body.top_p is nan"),
+        ("[[steps]]\nload = 'open'\nrate_per_s = [1.0, inf]", "steps[0].rate_per_s[1] is inf"),
+        ("[[steps]]\nload = 'open'\nrate_per_s = 1e8", "more than 100000 requests a second"),
+        ("[[steps]]\nload = 'open'\nrate_per_s = []", "step 1 has no load"),
+        ("[[steps]]\nload = 'closed'\nconcurrency = []", "step 1 has no load"),
+        (CLOSED + "duration_s = inf", "duration_s is inf"),
+        (CLOSED + "requests = 1_000_001", "more than 1000000 requests"),
+        (CLOSED + "requests_per_stream = 250_001", "more than 1000000 requests"),
+        ("parts = [{ input = 10_000_001 }]\n" + CLOSED, "more than 10000000 tokens"),
+        (
+            "parts = [{ output = { kind = 'choice', values = [1], weights = [inf] } }]\n" + CLOSED,
+            "parts[0].output.weights[0] is inf",
+        ),
     ],
 )
 def test_what_is_refused(text: str, words: str) -> None:
@@ -81,6 +99,12 @@ def test_a_plan_of_ones_own_wins_and_is_found_by_name(own_home: Path) -> None:
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(UsageError, match="sweep"):
         planfile.load("swep")
+
+
+def test_a_name_mistyped_is_suggested() -> None:
+    with pytest.raises(UsageError) as caught:
+        planfile.load("quik")
+    assert caught.value.hint == "did you mean quick?"
 
 
 def test_repetitions_are_interleaved_back_and_forth() -> None:

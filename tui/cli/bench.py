@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import signal
 import sys
 from pathlib import Path
@@ -98,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     plan.add_argument("--input", type=_count, metavar="N", help="tokens of each prompt")
     plan.add_argument("--output", type=_count, metavar="N", help="tokens of each answer")
     plan.add_argument("--repetitions", type=_count, metavar="N", help="how often, interleaved")
-    plan.add_argument("--seed", type=int, metavar="N", help="for lengths, arrivals and prompts")
+    plan.add_argument("--seed", type=_seed, metavar="N", help="for lengths, arrivals and prompts")
     plan.add_argument("--route", choices=("auto", "chat", "completions", "native"))
     plan.add_argument("--prompts", choices=("auto", "ids", "text"))
     plan.add_argument("--no-stream", action="store_true", help="ask for answers in one piece")
@@ -333,22 +334,47 @@ def _keep(result: RunResult, folder: Path) -> None:
 
 
 def _count(text: str) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number, such as 16") from None
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
     return value
 
 
+def _seed(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number, such as 1") from None
+    if abs(value) >= 1 << 63:
+        raise argparse.ArgumentTypeError(f"{text} is too large for a seed")
+    return value
+
+
 def _positive(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number, such as 2.5") from None
+    if not (value > 0 and math.isfinite(value)):
+        raise argparse.ArgumentTypeError(f"{text} is no finite number above 0")
     return value
 
 
 def _counts(text: str) -> tuple[int, ...]:
-    return tuple(_count(part) for part in text.split(","))
+    return tuple(_count(part) for part in _several(text, "1,4,16"))
 
 
 def _rates(text: str) -> tuple[float, ...]:
-    return tuple(_positive(part) for part in text.split(","))
+    return tuple(_positive(part) for part in _several(text, "0.5,2"))
+
+
+def _several(text: str, such_as: str) -> list[str]:
+    parts = text.split(",")
+    if not all(part.strip() for part in parts):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: one number, or several with commas, such as {such_as}"
+        )
+    return parts

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from backends.tuning import numbers
 from backends.tuning.facts import Vantage
@@ -142,12 +143,19 @@ def _kind(view: View) -> Kind:
     return Kind.UNKNOWN
 
 
+ARM_KERNELS: Final = re.compile(r"[.-](?:aarch64|arm64|64k|tegra|raspi|oracle-64k)(?:[.+-]|$)")
+"""How releases end that are built for ARM alone."""
+
+
 def _vendor(view: View) -> str | None:
+    built_for = view.peek("cpu/architecture") or ""
+    if built_for in ("aarch64", "arm64") or ARM_KERNELS.search(kernel_release(view) or ""):
+        return "arm"
     text = (view.peek("cpu/vendor") or view.peek("cpu/model_name") or "").lower()
     for vendor, words in (
         ("amd", ("authenticamd", "amd", "epyc", "ryzen")),
         ("intel", ("genuineintel", "intel", "xeon")),
-        ("arm", ("arm", "nvidia", "ampere", "neoverse", "grace")),
+        ("arm", ("arm", "nvidia", "ampere", "neoverse", "grace", "cortex", "graviton")),
     ):
         if any(word in text for word in words):
             return vendor

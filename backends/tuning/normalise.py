@@ -213,6 +213,8 @@ def _files(known: Raw) -> Iterator[Fact]:
         if match:
             yield derive(fact, "nvrm/version", match[2])
             yield derive(fact, "nvrm/open", bool(match[1]))
+            if " for aarch64 " in text:
+                yield derive(fact, "cpu/architecture", "aarch64")
     if (text := known.text("/sys/module/nvidia/version")) and (
         known.text("/proc/driver/nvidia/version") is None
     ):

@@ -66,6 +66,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "pci/*/aer_correctable": PASTED,
     "log/open_module_needed": "the kernel log, where the driver refuses a GPU",
     "log/cpu_throttled/*": "the kernel log, where CPUs were too hot",
+    "gpu/*/driver_model": PASTED,
     "gpu/*/temp_slowdown_c": PASTED,
     "pci/*/name": PASTED,
     "pci/*/width_note": PASTED,

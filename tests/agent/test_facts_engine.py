@@ -102,6 +102,7 @@ def test_a_rank_its_server_and_its_model(host: Path) -> None:
     assert found[f"engine/{PID}/open_files"] == 3
     assert found["engine/port"] == 30001
     assert found["engine/load_mode"] == "default"
+    assert found["engine/tensor_parallel"] == 2
     assert found["net/peers"] == []
     assert found["model/path"] == "/models/GLM"
     assert found["model/bytes"] == 1500

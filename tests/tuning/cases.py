@@ -759,7 +759,12 @@ CASES: Mapping[str, Case] = {
     ),
     "gpu.mig": Case(
         {f"{GA}/mig_current": "Disabled", f"{GA}/mig_pending": "Disabled"},
-        {f"{GA}/mig_current": "Enabled", f"{GA}/mig_pending": "Enabled"},
+        {
+            f"{GA}/mig_current": "Enabled",
+            f"{GA}/mig_pending": "Enabled",
+            f"{GA}/index": 0,
+            "engine/41/gpus": "0,1",
+        },
         {f"{GA}/mig_current": Missing("NotSupported")},
     ),
     "gpu.hmm": Case(

@@ -52,7 +52,8 @@ RAW: dict[str, Value] = {
     "cmd/nvidia-smi topo -p2p r": " \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n",
     "cmd/nvidia-smi nvlink -s": "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)\n"
     "\t Link 0: 25 GB/s\n",
-    "cmd/lscpu": "Vendor ID: AuthenticAMD\nCPU(s): 8\nModel name: EPYC\nCPU family: 26\n"
+    "cmd/lscpu": "Architecture: x86_64\nVendor ID: AuthenticAMD\nCPU(s): 8\n"
+    "Model name: EPYC\nCPU family: 26\n"
     "Thread(s) per core: 2\nSocket(s): 1\n",
     "cmd/pveversion": "pve-manager/8.4.1/abc",
     "cmd/systemd-detect-virt": "none",
@@ -130,7 +131,8 @@ RAW: dict[str, Value] = {
 BY_THE_AGENT = (
     "gpu/processes", "engine/none", "engine/gpu_indices", "engine/*/gpus", "engine/*/maps",
     "engine/*/open_files", "engine/*/env/*", "engine/*/cuda", "engine/port", "engine/auth",
-    "engine/load_mode", "net/peers", "model/path", "model/bytes", "model/fs_type",
+    "engine/load_mode", "engine/tensor_parallel", "net/peers", "model/path", "model/bytes",
+    "model/fs_type",
     "model/mount_options", "model/bdi", "model/block_device", "model/none", "statvfs/model/*",
     "irq/*/effective_affinity_list", "irq/*/local_cpus", "nvml/error", "nvml/count",
     "cuda/init", "cuda/count", "cuda/libraries", "cuda/driver_version",

@@ -25,6 +25,7 @@ PLACES = ("HF_HUB_CACHE", "HF_HOME", "HOME")
 KEYS = ("VLLM_API_KEY", "SGLANG_API_KEY")
 """Whether one of them is set is told, never what it holds."""
 PATH_OPTIONS = ("--model-path", "--model_path", "--model", "-m")
+TP_OPTIONS = ("--tensor-parallel-size", "--tp-size", "--tp", "-tp")
 DEFAULT_PORTS = (("sglang", 30000), ("vllm", 8000), ("llama-server", 8080))
 LOAD_FLAGS = (
     ("--weight-loader-disable-mmap", "no-mmap"), ("--no-mmap", "no-mmap"),
@@ -177,6 +178,9 @@ def _options(argv: List[str], environment: Dict[str, str], source: str, keep: Ke
     flag = next((mode for words, mode in LOAD_FLAGS if words in joined), None)
     known = {"eager": "eager", "prefetch": "prefetch", "lazy": "mmap"}
     keep("engine/load_mode", known.get(strategy or "", flag or "default"), None, source, False)
+    split = [v for v in (model_names.option_value(argv, name) for name in TP_OPTIONS) if v]
+    if split and split[0].isdigit():
+        keep("engine/tensor_parallel", int(split[0][:6]), None, source, False)
     nodes = model_names.option_value(argv, "--nnodes") or "1"
     if "ray" in argv:
         return  # the others are known to Ray alone

@@ -26,12 +26,14 @@ _LSCPU: Final = {
     "model name": "cpu/model_name",
     "cpu family": "cpu/family",
 }
-_MARKS: Final = frozenset({"NUMA node(s)"})
+_MARKS: Final = frozenset({"NUMA node(s)", "CPU implementer"})
 _HZ: Final = {"GHz": 1_000_000, "MHz": 1_000, "kHz": 1}
 
 
 _LOCAL: Final = {
     # German, French, Spanish: where a shell's language was not English.
+    "Architektur": "Architecture",
+    "Arquitectura": "Architecture",
     "Liste der Online-CPU(s)": "On-line CPU(s) list",
     "Liste der Offline-CPU(s)": "Off-line CPU(s) list",
     "Anbieterkennung": "Vendor ID",
@@ -74,8 +76,15 @@ def read_lscpu(excerpt: Excerpt) -> Iterator[Fact]:
         return
     section = ""
     for line, name, value in rows:
-        if not value:
+        if match := _NODE_CPUS.fullmatch(name):
+            # Without a CPU it is memory alone, a GPU's or a card's.
+            yield excerpt.fact(f"{NODE}/node{match[1]}/cpulist", value, line)
+        elif not value:
             section = name
+        elif name == "Architecture":
+            yield excerpt.fact("cpu/architecture", value, line)
+        elif name == "CPU implementer":
+            yield excerpt.fact("cpu/architecture", "aarch64", line)
         elif key := _LSCPU.get(name):
             yield excerpt.fact(
                 key,
@@ -86,8 +95,6 @@ def read_lscpu(excerpt: Excerpt) -> Iterator[Fact]:
             )
             if name == "Hypervisor vendor":
                 yield excerpt.fact("virt/kind", value.lower().split()[0], line)
-        elif match := _NODE_CPUS.fullmatch(name):
-            yield excerpt.fact(f"{NODE}/node{match[1]}/cpulist", value, line)
         elif (match := _VULNERABILITY.fullmatch(name)) or (
             section == "Vulnerabilities"
             and re.match(r"Vulnerable|Mitigation|Not affected|Unknown", value)

@@ -187,6 +187,8 @@ def read_identity(excerpt: Excerpt) -> Iterator[Fact]:
         text = line.text.strip()
         if match := re.match(r"Linux (\S+) (\d+\.\d+\S*) #\d", text):
             yield excerpt.fact("/proc/sys/kernel/osrelease", match[2], line)
+            if built_for := re.search(r" (x86_64|aarch64|ppc64le)(?= |$)", text):
+                yield excerpt.fact("cpu/architecture", built_for[1], line)
         elif match := re.match(r"(?:\S+[$#] )?uname -r\s*[:=]?\s*(\d+\.\d+\S*)$", text):
             yield excerpt.fact("/proc/sys/kernel/osrelease", match[1], line)
         elif match := re.match(
@@ -198,6 +200,8 @@ def read_identity(excerpt: Excerpt) -> Iterator[Fact]:
         ):
             yield excerpt.fact("nvrm/version", match[2], line)
             yield excerpt.fact("nvrm/open", bool(match[1]), line)
+            if " for aarch64 " in text:
+                yield excerpt.fact("cpu/architecture", "aarch64", line)
         elif match := re.match(
             r"(always|madvise|never|\[\w+\])( (?:always|madvise|never|\[\w+\])){2}$", text
         ):

@@ -12,8 +12,9 @@ from backends.tuning.readers.pci_address import address, domain_as_printed
 
 _BDF = r"(?P<bdf>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)"
 _NAME: Final = re.compile(
-    r"(?P<index>\d{1,3})\s+(?P<name>\S.*?)\s+(?P<persistence>On|Off|N/A|ERR!)"
+    r"(?P<index>\d{1,3})\s+(?P<name>\S.*?)\s+(?P<mode>On|Off|N/A|ERR!|WDDM|TCC|MCDM)"
 )
+DRIVER_MODELS: Final = frozenset({"WDDM", "TCC", "MCDM"})
 _BUS: Final = re.compile(rf"{_BDF}\s+(?P<display>On|Off|N/A)")
 _STATE: Final = re.compile(
     r"(?P<fan>\S+)\s+(?P<temp>-?\d+C|N/A|ERR!)\s+(?P<pstate>P\d+|N/A|ERR!)\s+"
@@ -122,7 +123,9 @@ def _first(
     yield excerpt.fact(f"gpu/{id_}/index", int(named["index"]), line)
     yield excerpt.fact(f"gpu/{id_}/name", named["name"], line)
     yield excerpt.fact(f"gpu/{id_}/printed_domain", domain_as_printed(printed), line)
-    yield _value(excerpt, id_, "persistence", named["persistence"], line)
+    # On Windows the column says which model of driver the card has.
+    field = "driver_model" if named["mode"] in DRIVER_MODELS else "persistence"
+    yield _value(excerpt, id_, field, named["mode"], line)
     for ecc in rest:
         if ecc.isdecimal():
             yield excerpt.fact(f"gpu/{id_}/ecc_volatile_uncorrectable", int(ecc[:18]), line)

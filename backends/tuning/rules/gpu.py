@@ -39,7 +39,9 @@ def persistence(scene: Scene) -> Judgements:
     view.drain()
     for gpu in scene.gpus:
         mode = view.flag(gpu.key("persistence"))
-        if mode:
+        if model := view.text(gpu.key("driver_model")):
+            yield not_applicable(f"a driver of Windows ({model[:12]}) has none", gpu.label)
+        elif mode:
             yield passed("persistence is on", gpu.label)
         elif mode is False and daemon in ACTIVE:
             view.text("unit/nvidia-persistenced/active")
@@ -234,6 +236,7 @@ def compute_mode(scene: Scene) -> Judgements:
 @rule("gpu.mig")
 def mig(scene: Scene) -> Judgements:
     view = scene.view
+    plan = (scene.expected.get("gpu.mig") or "").lower()
     for gpu in scene.gpus:
         now = view.flag(gpu.key("mig_current"))
         next_ = view.flag(gpu.key("mig_pending"))
@@ -253,11 +256,39 @@ def mig(scene: Scene) -> Judgements:
         elif now != next_:
             yield warned("changes at the next reset", gpu.label, fix=manual("reset the GPU"))
         elif not now:
-            yield passed("MIG is off", gpu.label)
-        elif scene.context.gpu_count == 1:
-            yield info("MIG is on", gpu.label)
+            if plan == "on":
+                yield warned("MIG is off, planned on", gpu.label)
+            else:
+                yield passed("MIG is off", gpu.label)
+        elif told := _spanning(scene, gpu):
+            yield failed(
+                f"MIG is on: its instances have no peer access, and {told}", gpu.label, fix=fix
+            )
+        elif plan == "off":
+            yield warned("MIG is on, planned off", gpu.label, fix=fix)
+        elif plan == "on":
+            yield passed("MIG is on, as planned", gpu.label)
         else:
-            yield failed("MIG is on: instances have no peer access", gpu.label, fix=fix)
+            told = "" if scene.context.gpu_count == 1 else ": no tensor parallelism over these GPUs"
+            yield info(f"MIG is on{told}", gpu.label)
+
+
+def _spanning(scene: Scene, gpu: Gpu) -> str:
+    """What serves on this GPU and on others at once; empty where nothing does."""
+    index = scene.view.peek_integer(gpu.key("index"))
+    if index is None:
+        return ""
+    view = scene.view
+    ranks = view.peek_integer("engine/tensor_parallel") or 1
+    if ranks > 1 and str(index) in (view.peek("engine/gpu_indices") or "").split(","):
+        view.integer("engine/tensor_parallel")
+        return f"the server splits its model over {ranks} GPUs"
+    for reading in view.peek_each("engine/*/gpus"):
+        held = (reading.text or "").split(",")
+        if len(held) > 1 and str(index) in held:
+            view.text(f"engine/{reading.name}/gpus")
+            return f"process {reading.name} holds {len(held)} GPUs"
+    return ""
 
 
 @rule("gpu.hmm")

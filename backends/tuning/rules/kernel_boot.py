@@ -46,15 +46,15 @@ def version(scene: Scene) -> Judgements:
         yield unknown(f"release {release[:40]!r} not understood")
         return
     vendor, family = scene.context.cpu_vendor, scene.context.cpu_family
-    for floor in table.floors:
-        least = numbers.release(floor.floor) or (0,)
-        if (vendor, family) == (floor.vendor, floor.family) and now < least:
+    above = [f for f in table.floors if now < (numbers.release(f.floor) or (0,))]
+    for floor in above:
+        if (vendor, family) == (floor.vendor, floor.family):
             yield warned(
                 f"{release} is older than {floor.floor}: {floor.why}",
                 fix=manual(f"install and boot a kernel of {floor.floor} or newer", reboot=True),
             )
             return
-    if family is None and now < table.highest_floor:
+    if family is None and any(vendor in (None, floor.vendor) for floor in above):
         yield unknown(f"{release}; the CPU is not known, so neither is its floor")
     else:
         yield passed(release)

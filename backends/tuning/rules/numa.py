@@ -51,7 +51,13 @@ def balancing(scene: Scene) -> Judgements:
         )
 
 
-def _sockets(scene: Scene) -> int | None:
+def _without_cpus(scene: Scene) -> frozenset[str]:
+    """Names of the nodes that hold memory alone: of a GPU (Grace), of a CXL card."""
+    lists = scene.view.each(f"{NODE}/node*/cpulist")
+    return frozenset(row.name for row in lists if numbers.cpu_list(row.fact.value) == frozenset())
+
+
+def _sockets(scene: Scene, without: frozenset[str]) -> int | None:
     """Sockets, from topology, or from node distances as far as these tell."""
     view = scene.view
     packages = view.each("/sys/devices/system/cpu/cpu*/topology/physical_package_id")
@@ -64,6 +70,8 @@ def _sockets(scene: Scene) -> int | None:
     rows = view.each(f"{NODE}/node*/distance")
     groups: list[set[int]] = []
     for row in rows:
+        if row.name in without:
+            continue
         distances = [numbers.integer(word) for word in (row.text or "").split()]
         if not distances or None in distances or len(distances) != len(rows):
             return None
@@ -79,11 +87,14 @@ def nps(scene: Scene) -> Judgements:
     nodes = view.cpus(f"{NODE}/online")
     if not nodes:
         return
-    sockets = _sockets(scene)
+    without = _without_cpus(scene)
+    nodes = frozenset(node for node in nodes if str(node) not in without)
+    more = f"; {len(without)} more hold memory alone" if without else ""
+    sockets = _sockets(scene, without)
     if sockets is None:
-        yield unknown(f"{len(nodes)} nodes, sockets not known")
+        yield unknown(f"{len(nodes)} nodes, sockets not known{more}")
     elif len(nodes) <= sockets:
-        yield passed(f"nodes: {len(nodes)}, sockets: {sockets}, one node a socket")
+        yield passed(f"nodes: {len(nodes)}, sockets: {sockets}, one node a socket{more}")
     else:
         least = scene.profile["numa_node_min_cpus"]
         small = []
@@ -91,7 +102,7 @@ def nps(scene: Scene) -> Judgements:
             cpus = view.cpus(f"{NODE}/node{node}/cpulist")
             if cpus is not None and len(cpus) < least:
                 small.append(node)
-        told = f"{len(nodes)} nodes on {sockets} sockets"
+        told = f"{len(nodes)} nodes on {sockets} sockets{more}"
         if small:
             names = ", ".join(str(node) for node in small)
             yield warned(

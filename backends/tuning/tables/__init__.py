@@ -8,8 +8,6 @@ from typing import Literal
 
 import msgspec
 
-from backends.tuning import numbers
-
 
 class XidEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one Xid code means."""
@@ -52,11 +50,6 @@ class KernelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     date: str
     floors: list[KernelFloor]
     bad: list[BadKernel]
-
-    @property
-    def highest_floor(self) -> tuple[int, ...]:
-        """At or above this, every CPU of the table is served."""
-        return max(numbers.release(f.floor) or (0,) for f in self.floors)
 
 
 @lru_cache(maxsize=1)

@@ -118,6 +118,7 @@ class Fix:
         return bool(self.runtime or self.persistent) and not self.manual
 
 
+IRREVERSIBLE: Final = "nothing takes it back"
 SYSCTL_FILE: Final = "/etc/sysctl.d/90-gpuroom.conf"
 TMPFILES_FILE: Final = "/etc/tmpfiles.d/gpuroom.conf"
 MODPROBE_FILE: Final = "/etc/modprobe.d/gpuroom.conf"
@@ -204,7 +205,10 @@ def commands(
     target: Target = Target.HOST,
     persistent: tuple[Step, ...] = (),
 ) -> Fix:
-    """Run argument vectors, each with the one that takes it back where there is one."""
+    """Run argument vectors, each with the one that takes it back where there is one.
+
+    Where there is none, `undo` says why: it begins with "nothing".
+    """
     pairs = zip_longest(argvs, undo_argvs[: len(argvs)], fillvalue=())
     undo = undo or "; ".join(shlex.join(argv) for argv in undo_argvs)
     return Fix(
@@ -214,7 +218,7 @@ def commands(
         risk=risk,
         restarts=restarts,
         target=target,
-        undo=undo or "the earlier state is set again from the snapshot",
+        undo=undo or IRREVERSIBLE,
     )
 
 

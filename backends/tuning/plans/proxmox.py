@@ -8,7 +8,7 @@ the rule with the major it has then (Proxmox VE 8.2 and newer).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,6 +48,8 @@ class Lxc:
     memory_mib: int | None
     swap_mib: int | None
     cpuset: frozenset[int] | None
+    features: str = ""
+    """As it is written: `nesting=1,keyctl=1`."""
     whole: bool = False
     """Whether root disk and architecture are there, so that what is left out has its default."""
 
@@ -123,6 +125,7 @@ def parse_lxc(lines: Iterable[str]) -> Lxc:
         numbers.integer(values.get("memory")),
         numbers.integer(values.get("swap")),
         numbers.cpu_list(values.get("lxc.cgroup2.cpuset.cpus")),
+        features=features,
         whole={"rootfs", "arch"} <= values.keys(),
     )
 
@@ -149,6 +152,8 @@ class Qemu:
     hugepages: str
     numa: bool
     args: str
+    values: Mapping[str, str]
+    """Every option that is set, as it is written."""
 
 
 def parse_qemu(lines: Iterable[str]) -> Qemu:
@@ -172,6 +177,7 @@ def parse_qemu(lines: Iterable[str]) -> Qemu:
         values.get("hugepages", ""),
         values.get("numa") == "1",
         values.get("args", ""),
+        values,
     )
 
 

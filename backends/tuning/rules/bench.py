@@ -70,7 +70,11 @@ def h2d(scene: Scene) -> Judgements:
         spread = 100 * (max(rates.values()) - min(rates.values())) / max(rates.values())
         if spread > scene.profile["bench_spread_pct"]:
             low = min(rates, key=lambda label: rates[label])
-            yield warned(f"{spread:.0f} % between GPUs, {low} is the slowest", "spread")
+            yield warned(
+                f"{spread:.0f} % between GPUs, {low} is the slowest",
+                "spread",
+                fix=manual(f"see pcie.* of GPU {low}"),
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +154,7 @@ def _pair(scene: Scene, pair: _Pair, peers: Sequence[float]) -> Judgement:
         return info(f"{told}, across sockets", pair.label)
     if 100 * pair.rate / link >= profile["bench_p2p_good_pct"]:
         return passed(told, pair.label)
-    return warned(told, pair.label)
+    return warned(told, pair.label, fix=manual("see pcie.link_gen and pcie.link_width of both"))
 
 
 @rule("bench.membw")
@@ -192,6 +196,7 @@ def membw(scene: Scene) -> Judgements:
 @rule("bench.allreduce", min_gpus=2)
 def allreduce(scene: Scene) -> Judgements:
     view = scene.view
+    fix = manual("see pcie.link_gen, gpu.p2p and gpu.nvlink; compare what NCCL's log says it chose")
     for reading in view.each("bench/allreduce/*/value"):
         name = reading.name
         value = view.number(reading.fact.key, 0.001, 1e9)
@@ -213,9 +218,9 @@ def allreduce(scene: Scene) -> Judgements:
             worse = 100 * ((value - base) / base if latency else (base - value) / base)
             told = f"{value:g}, baseline {base:g} ({worse:+.0f} % worse)"
             if worse > scene.profile["bench_allreduce_fail_pct"]:
-                yield failed(told, name)
+                yield failed(told, name, fix=fix)
             elif worse > scene.profile["bench_allreduce_warn_pct"]:
-                yield warned(told, name)
+                yield warned(told, name, fix=fix)
             else:
                 yield passed(told, name)
 
@@ -284,7 +289,11 @@ def tools(scene: Scene) -> Judgements:
         else:
             yield info("not found on this host", name, fix=manual(TOOLS[name]))
     for reading in view.each("bench/failed/*"):
-        yield warned(f"could not be measured: {reading.text or 'no reason given'}", reading.name)
+        yield warned(
+            f"could not be measured: {reading.text or 'no reason given'}",
+            reading.name,
+            fix=manual("put right what the tool says, or leave this measurement out"),
+        )
 
 
 RULES = collect(globals())

@@ -8,7 +8,7 @@ from typing import Final
 
 from backends.tuning import numbers
 from backends.tuning.context import Kind
-from backends.tuning.fixes import Fix, kernel_flags, manual, sysfs
+from backends.tuning.fixes import Fix, Risk, Write, kernel_flags, manual, sysfs
 from backends.tuning.rules.base import (
     Judgements,
     Scene,
@@ -327,7 +327,19 @@ def smt(scene: Scene) -> Judgements:
             return
         control = "on" if threads > 1 else "off"
     if wanted and control != wanted:
-        yield warned(f"SMT is {control}, expected {wanted}")
+        fix = None
+        if {control, wanted} == {"on", "off"}:
+            lasting = kernel_flags("nosmt") if wanted == "off" else kernel_flags(remove=("nosmt",))
+            fix = Fix(
+                f"SMT {wanted} now and at boot",
+                runtime=(Write(f"{CPU}/smt/control", wanted),),
+                persistent=lasting.persistent,
+                risk=Risk.MEDIUM,
+            )
+        yield warned(
+            f"SMT is {control}, expected {wanted}",
+            fix=fix or manual(f"set SMT to {wanted} in firmware", reboot=True),
+        )
     else:
         yield info(f"SMT is {control}", experiment=True)
 

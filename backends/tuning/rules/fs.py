@@ -215,7 +215,11 @@ def nvme(scene: Scene) -> Judgements:
                 fix=manual("save the data and replace the drive"),
             )
         elif used >= scene.profile["fs_nvme_used_pct"]:
-            yield warned(f"{used:.0f} % of its life used", name)
+            yield warned(
+                f"{used:.0f} % of its life used",
+                name,
+                fix=manual("plan its replacement; save what is only there"),
+            )
         elif total is None and errors is None:
             yield unknown("media errors not read", name)
         elif total and errors is None:

@@ -23,6 +23,8 @@ from backends.tuning.rules.base import (
     warned,
 )
 
+COMPUTE_MODES: Final = {"Prohibited": "2", "Exclusive_Process": "3"}
+"""What `nvidia-smi -c` takes, by the words it prints."""
 ACTIVE: Final = frozenset({"active", "activating"})
 
 
@@ -33,7 +35,7 @@ def persistence(scene: Scene) -> Judgements:
     fix = commands(
         ("systemctl", "enable", "--now", "nvidia-persistenced"),
         summary="enable nvidia-persistenced",
-        undo="systemctl disable --now nvidia-persistenced",
+        undo_argvs=(("systemctl", "disable", "--now", "nvidia-persistenced"),),
         persistent=(Command(("systemctl", "enable", "nvidia-persistenced")),),
     )
     view.drain()
@@ -179,7 +181,7 @@ def _free(gpu: Gpu) -> Fix:
         ("nvidia-smi", "-i", id_, "-rmc"),
         ("nvidia-smi", "-i", id_, "-rac"),
         summary=f"unlock the clocks of GPU {gpu.label}",
-        undo="the locked clocks are set again from the snapshot",
+        undo="nothing takes it back: the driver does not tell which clocks were locked",
     )
 
 
@@ -219,9 +221,11 @@ def compute_mode(scene: Scene) -> Judgements:
         mode = view.text(gpu.key("compute_mode"))
         if mode is None:
             continue
+        card = ("nvidia-smi", "-i", gpu.id if ":" in gpu.id else gpu.label)
         fix = commands(
-            ("nvidia-smi", "-i", gpu.id if ":" in gpu.id else gpu.label, "-c", "0"),
+            (*card, "-c", "0"),
             summary="compute mode to Default",
+            undo_argvs=((*card, "-c", COMPUTE_MODES.get(mode, mode)),),
         )
         if mode in ("Default", "0"):
             yield passed("Default", gpu.label)
@@ -246,9 +250,11 @@ def mig(scene: Scene) -> Judgements:
             elif view.has(gpu.key("mig_current")):
                 yield unknown("MIG mode not read", gpu.label)
             continue
+        card = ("nvidia-smi", "-i", gpu.id if ":" in gpu.id else gpu.label)
         fix = commands(
-            ("nvidia-smi", "-i", gpu.id if ":" in gpu.id else gpu.label, "-mig", "0"),
+            (*card, "-mig", "0"),
             summary="MIG off (idle GPU, then a reset)",
+            undo_argvs=((*card, "-mig", "1"),),
             risk=Risk.MEDIUM,
         )
         if next_ is None:
@@ -351,7 +357,7 @@ def peermem(scene: Scene) -> Judgements:
                 fix=commands(
                     ("modprobe", "nvidia_peermem"),
                     summary="load nvidia_peermem",
-                    undo="modprobe -r nvidia_peermem",
+                    undo_argvs=(("modprobe", "-r", "nvidia_peermem"),),
                 ),
             )
         else:

@@ -7,7 +7,7 @@ from typing import Final
 
 from backends.tuning import numbers
 from backends.tuning.findings import Columns
-from backends.tuning.fixes import Fix, Risk, commands, manual
+from backends.tuning.fixes import Fix, manual
 from backends.tuning.gpus import Generation, at_least
 from backends.tuning.pci_devices import Role
 from backends.tuning.rules.base import (
@@ -62,9 +62,7 @@ def count(scene: Scene) -> Judgements:
     expected = numbers.integer(scene.expected.get("gpu.count"))
     told = ", ".join(f"{name} {value}" for name, value in counts.items())
     lost = [d.label for d in cards if view.flag(d.key("all_ones"))]
-    fix = commands(
-        ("tee", "/sys/bus/pci/rescan"), summary="rescan the PCI bus (host idle)", risk=Risk.MEDIUM
-    )
+    fix = manual("read in the kernel's log why; with the host idle, echo 1 > /sys/bus/pci/rescan")
     refusal = view.text("nvml/error") or ""
     unreached = [f"{r.name}: {r.text}" for r in view.each("nvml/unreached/*") if r.text]
     handed_on = bool(cards) and all(view.peek(d.key("driver")) == "vfio-pci" for d in cards)

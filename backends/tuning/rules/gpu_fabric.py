@@ -239,7 +239,7 @@ def fabric_manager(scene: Scene) -> Judgements:
                 fix = commands(
                     ("systemctl", "disable", "--now", "nvidia-fabricmanager"),
                     summary="disable the unit: there is no NVSwitch",
-                    undo="systemctl enable nvidia-fabricmanager",
+                    undo_argvs=(("systemctl", "enable", "nvidia-fabricmanager"),),
                 )
             yield not_applicable("no NVSwitch here", fix=fix)
         return
@@ -247,7 +247,7 @@ def fabric_manager(scene: Scene) -> Judgements:
         ("systemctl", "restart", "nvidia-fabricmanager"),
         summary="restart the fabric manager (ends CUDA jobs)",
         risk=Risk.HIGH,
-        undo="systemctl stop nvidia-fabricmanager",
+        undo="nothing to take back: the unit runs as it is meant to",
     )
     if scene.context.kind is Kind.VM and not known and not unit:
         return
@@ -301,7 +301,7 @@ def imex(scene: Scene) -> Judgements:
             fix=commands(
                 ("systemctl", "start", "nvidia-imex"),
                 summary="start nvidia-imex",
-                undo="systemctl stop nvidia-imex",
+                undo_argvs=(("systemctl", "stop", "nvidia-imex"),),
             ),
         )
     else:

@@ -64,7 +64,7 @@ def _pin(release: str) -> Fix:
     return commands(
         ("proxmox-boot-tool", "kernel", "pin", release, "--next-boot"),
         summary=f"boot {release} once, then pin it",
-        undo="proxmox-boot-tool kernel unpin",
+        undo_argvs=(("proxmox-boot-tool", "kernel", "unpin", "--next-boot"),),
         risk=Risk.MEDIUM,
     )
 

@@ -24,6 +24,7 @@ from backends.tuning.rules.devices import (
     devices,
     link_of,
 )
+from backends.tuning.rules.pcie import ordering_fix
 
 IB: Final = "/sys/class/infiniband"
 ISOLATED: Final = re.compile(r"^(?:docker|virbr|br-|veth|lxcbr|cni|flannel|podman|vmbr\d+v)")
@@ -87,7 +88,7 @@ def mtu(scene: Scene) -> Judgements:
                 fix=commands(
                     ("ip", "link", "set", "dev", name, "mtu", str(other)),
                     summary=f"MTU of {name} to {other}",
-                    undo=f"ip link set dev {name} mtu {own}",
+                    undo_argvs=(("ip", "link", "set", "dev", name, "mtu", str(own)),),
                 ),
             )
         elif roce and own <= 1500:
@@ -189,11 +190,19 @@ def nic_pcie(scene: Scene) -> Judgements:
             if link.width is not None or size is not None:
                 yield unknown("not read in full", device.label)
         elif (link.width or 0) < (link.max_width or 0):
-            yield failed(f"x{link.width} of x{link.max_width}", device.label)
+            yield failed(
+                f"x{link.width} of x{link.max_width}",
+                device.label,
+                fix=manual("reseat the card; check riser, slot and bifurcation", reboot=True),
+            )
         elif (link.generation or 0) < (link.max_generation or 0):
-            yield warned(f"Gen{link.generation} of Gen{link.max_generation}", device.label)
+            yield warned(
+                f"Gen{link.generation} of Gen{link.max_generation}",
+                device.label,
+                fix=manual("check slot and link speed in firmware, then reseat", reboot=True),
+            )
         elif not ordering:
-            yield warned("relaxed ordering is off", device.label)
+            yield warned("relaxed ordering is off", device.label, fix=ordering_fix(device))
         elif size < 4096:
             yield info(f"MaxReadReq {size}; NVIDIA sets 4096 on network cards", device.label)
         else:

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from backends.tuning.findings import Judgement, Verdict
-from backends.tuning.fixes import Fix, Risk, at_boot, commands, kernel_flags, manual, sysfs, udev
+from backends.tuning.fixes import (
+    Command,
+    Fix,
+    Risk,
+    at_boot,
+    commands,
+    kernel_flags,
+    manual,
+    sysfs,
+    udev,
+)
 from backends.tuning.pci_devices import Device, Role
 from backends.tuning.rules.base import (
     Judgements,
@@ -134,16 +145,20 @@ def relaxed_ordering(scene: Scene) -> Judgements:
             yield warned(
                 "relaxed ordering is off",
                 device.label,
-                fix=commands(
-                    ("setpci", "-s", device.bdf, "CAP_EXP+8.w=0010:0010"),
-                    summary=f"relaxed ordering on at {device.bdf}",
-                    undo_argvs=(("setpci", "-s", device.bdf, "CAP_EXP+8.w=0000:0010"),),
-                    persistent=(at_boot("setpci", "-s", device.bdf, "CAP_EXP+8.w=0010:0010"),),
-                    risk=Risk.MEDIUM,
-                )
-                if device.role is not Role.UNNAMED
-                else None,
+                fix=ordering_fix(device) if device.role is not Role.UNNAMED else None,
             )
+
+
+def ordering_fix(device: Device) -> Fix:
+    """Relaxed ordering on, now and at every boot."""
+    on = ("setpci", "-s", device.bdf, "CAP_EXP+8.w=0010:0010")
+    return commands(
+        on,
+        summary=f"relaxed ordering on at {device.bdf}",
+        undo_argvs=(("setpci", "-s", device.bdf, "CAP_EXP+8.w=0000:0010"),),
+        persistent=(at_boot(*on),),
+        risk=Risk.MEDIUM,
+    )
 
 
 @rule("pcie.tag10")
@@ -207,6 +222,10 @@ def _aspm_off(device: Device) -> Fix:
     return Fix(fix.summary, runtime=fix.runtime, persistent=lasting.persistent)
 
 
+ACS_BITS: Final = {"ReqRedir": 0x04, "CmpltRedir": 0x08, "EgressCtrl": 0x20}
+"""Bits of the ACS control word that send peer traffic through the root."""
+
+
 @rule("pcie.acs")
 def acs(scene: Scene) -> Judgements:
     view = scene.view
@@ -219,16 +238,14 @@ def acs(scene: Scene) -> Judgements:
                 yield unknown(TRUNCATED, device.label)
             continue
         flags = dict(re.findall(r"([A-Za-z]+)([+-])", control))
-        redirect = [
-            name for name in ("ReqRedir", "CmpltRedir", "EgressCtrl") if flags.get(name) == "+"
-        ]
+        redirect = [name for name in ACS_BITS if flags.get(name) == "+"]
         if scene.context.vm_host:
             if redirect:
                 yield passed("redirects, as virtual machines need", device.label)
             else:
                 yield warned("no redirect: virtual machines are not isolated", device.label)
         elif redirect:
-            fix = _acs_fix(device)
+            fix = _acs_fix(device, redirect)
             told = f"{', '.join(redirect)} on"
             if translated:
                 yield failed(f"{told}, and the IOMMU translates", device.label, fix=fix)
@@ -240,17 +257,21 @@ def acs(scene: Scene) -> Judgements:
             yield unknown(f"ACS control not understood: {control[:60]}", device.label)
 
 
-def _acs_fix(device: Device) -> Fix:
+def _acs_fix(device: Device, redirect: Sequence[str]) -> Fix:
     if ":" not in device.bdf:
         return manual(
             "switch ReqRedir, CmpltRedir and EgressCtrl off on the GPUs' ports, or set "
             "pci=disable_acs_redir=<port> on the kernel command line"
         )
+    old = sum(ACS_BITS[name] for name in redirect)
     return Fix(
         f"ACS redirect off at {device.bdf}",
-        runtime=commands(
-            ("setpci", "-s", device.bdf, "ECAP_ACS+6.w=0000:002c"), summary=""
-        ).runtime,
+        runtime=(
+            Command(
+                ("setpci", "-s", device.bdf, "ECAP_ACS+6.w=0000:002c"),
+                ("setpci", "-s", device.bdf, f"ECAP_ACS+6.w={old:04x}:002c"),
+            ),
+        ),
         persistent=kernel_flags(f"pci=disable_acs_redir={device.bdf}").persistent,
         risk=Risk.MEDIUM,
         undo="the old control word is written back with setpci; the flag is removed",

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from backends.tuning import numbers
-from backends.tuning.fixes import Command, Fix, commands, manual
+from backends.tuning.fixes import Command, Fix, Write, commands, manual
 from backends.tuning.rules.base import (
     Judgements,
     Scene,
@@ -63,7 +63,7 @@ def tuned(scene: Scene) -> Judgements:
                 fix=commands(
                     ("tuned-adm", "profile", "throughput-performance"),
                     summary="tuned profile throughput-performance",
-                    undo=f"tuned-adm profile {name}",
+                    undo_argvs=(("tuned-adm", "profile", name),),
                 ),
             )
         elif name in FAST or name.startswith(("nvidia-", "gpuroom")):
@@ -95,7 +95,7 @@ def power_daemons(scene: Scene) -> Judgements:
             fix=commands(
                 ("systemctl", "disable", "--now", writers[0]),
                 summary=f"disable {writers[0]}",
-                undo=f"systemctl enable --now {writers[0]}",
+                undo_argvs=(("systemctl", "enable", "--now", writers[0]),),
             ),
         )
     elif saver == "power-saver":
@@ -104,7 +104,7 @@ def power_daemons(scene: Scene) -> Judgements:
             fix=commands(
                 ("powerprofilesctl", "set", "performance"),
                 summary="performance profile",
-                undo="powerprofilesctl set power-saver",
+                undo_argvs=(("powerprofilesctl", "set", "power-saver"),),
             ),
         )
     elif len(known) < len(POWER_DAEMONS):
@@ -127,7 +127,7 @@ def irqbalance(scene: Scene) -> Judgements:
             fix=commands(
                 ("systemctl", "disable", "--now", "irqbalance"),
                 summary="disable irqbalance",
-                undo="systemctl enable --now irqbalance",
+                undo_argvs=(("systemctl", "enable", "--now", "irqbalance"),),
             ),
         )
         return
@@ -198,7 +198,7 @@ def time_sync(scene: Scene) -> Judgements:
     fix = commands(
         ("systemctl", "enable", "--now", "chrony"),
         summary="enable chrony",
-        undo="systemctl disable --now chrony",
+        undo_argvs=(("systemctl", "disable", "--now", "chrony"),),
     )
     if synced is False:
         yield failed("the clock is not synchronised", fix=fix)
@@ -223,7 +223,7 @@ def auto_upgrade(scene: Scene) -> Judgements:
     fix = commands(
         ("apt-mark", "hold", "nvidia-driver"),
         summary="hold the driver's packages",
-        undo="apt-mark unhold nvidia-driver",
+        undo_argvs=(("apt-mark", "unhold", "nvidia-driver"),),
     )
     if since:
         yield failed(
@@ -248,6 +248,7 @@ def sysctl_drift(scene: Scene) -> Judgements:
     configured = view.each("sysctl/configured/*")
     dead: list[str] = []
     differ: list[str] = []
+    writes: list[tuple[str, str]] = []
     unread = 0
     for reading in configured:
         name = reading.name
@@ -262,13 +263,14 @@ def sysctl_drift(scene: Scene) -> Judgements:
             unread += 1
         elif live.split() != reading.text.split():
             source = view.peek(f"sysctl/source/{name}") or ""
+            writes.append((path, reading.text))
             differ.append(f"{name} is {live[:30]}, {source or 'a file'} sets {reading.text[:30]}")
     if not configured:
         return
     if differ:
         yield warned(
             differ[0] + (f" and {len(differ) - 1} more" if len(differ) > 1 else ""),
-            fix=commands(("sysctl", "--system"), summary="apply the files again"),
+            fix=Fix("set what the files say", runtime=tuple(Write(*write) for write in writes)),
         )
     elif dead:
         yield warned(
@@ -317,6 +319,7 @@ def journal(scene: Scene) -> Judgements:
                     Command(("mkdir", "-p", "/var/log/journal")),
                     Command(("systemd-tmpfiles", "--create", "--prefix", "/var/log/journal")),
                 ),
+                undo="nothing takes it back: the log that was kept stays; remove the folder",
             ),
         )
     elif view.items("/var/log/journal") or view.text("/var/log/journal") == "directory":
@@ -342,7 +345,10 @@ def monitors(scene: Scene) -> Judgements:
     found = [(m[1], float(m[2])) for m in parsed if m]
     profiling = view.items("gpu/profilers") or []
     if len(profiling) > 1:
-        yield failed(f"{' and '.join(profiling[:3])} want the same counters")
+        yield failed(
+            f"{' and '.join(profiling[:3])} want the same counters",
+            fix=manual("let one of them go: the counters have one owner at a time"),
+        )
     elif len(found) > scene.profile["svc_pollers"]:
         yield warned(
             f"{len(found)} pollers: {', '.join(n for n, _ in found[:5])}",

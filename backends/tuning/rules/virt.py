@@ -234,6 +234,7 @@ def dev_nodes(scene: Scene) -> Judgements:
     fix = commands(
         ("nvidia-modprobe", "-c0", "-u"),
         summary="make the nodes on the host, then restart the container",
+        undo="nothing to take back: the driver makes them at its first use anyway",
         restarts="the container",
     )
     for path, reading in present.items():
@@ -273,6 +274,7 @@ def uvm_boot(scene: Scene) -> Judgements:
     fix = commands(
         ("nvidia-modprobe", "-c0", "-u"),
         summary="make the node now, and at boot",
+        undo="our unit is removed; the node is made at the first use anyway",
         persistent=(EditFile("/etc/systemd/system/gpuroom-uvm.service", "uvm_unit", ()),),
     )
     if missing:
@@ -308,14 +310,24 @@ def lxc_priv(scene: Scene) -> Judgements:
                 "Docker inside needs features: nesting=1",
                 id_,
                 fix=commands(
-                    ("pct", "set", id_, "-features", "nesting=1"),
+                    ("pct", "set", id_, "-features", _with_nesting(config.features)),
                     summary="allow nesting",
-                    undo="pct set with the old features",
+                    undo_argvs=(
+                        ("pct", "set", id_, "-features", config.features)
+                        if config.features
+                        else ("pct", "set", id_, "--delete", "features"),
+                    ),
                     restarts=f"container {id_}",
                 ),
             )
         else:
             yield passed("unprivileged" + (", nesting" if config.nesting else ""), id_)
+
+
+def _with_nesting(features: str) -> str:
+    """The features of a container, with nesting on and the others as they are."""
+    kept = [f for f in features.split(",") if f.strip() and not f.strip().startswith("nesting=")]
+    return ",".join([*kept, "nesting=1"])
 
 
 @rule("virt.lxc_limits")
@@ -343,7 +355,7 @@ def lxc_limits(scene: Scene) -> Judgements:
                 fix=commands(
                     ("pct", "set", id_, "--cpulimit", "0"),
                     summary="no CPU limit",
-                    undo=f"pct set {id_} --cpulimit {config.cpulimit:g}",
+                    undo_argvs=(("pct", "set", id_, "--cpulimit", f"{config.cpulimit:g}"),),
                 ),
             )
         elif cpuset is not None and not local:

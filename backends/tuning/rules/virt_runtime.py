@@ -44,6 +44,7 @@ def container_toolkit(scene: Scene) -> Judgements:
     fix = commands(
         ("nvidia-ctk", "cdi", "generate", "--output=/etc/cdi/nvidia.yaml"),
         summary="write the CDI specification again, restart the runtime",
+        undo="nothing to take back: the old one names libraries of another driver",
     )
     if docker is None and cdi is None:
         return
@@ -64,6 +65,7 @@ def container_toolkit(scene: Scene) -> Judgements:
             fix=commands(
                 ("nvidia-ctk", "runtime", "configure", "--runtime=docker"),
                 summary="configure Docker's NVIDIA runtime",
+                undo="nothing takes it back: remove the runtime from /etc/docker/daemon.json",
             ),
         )
     else:

@@ -38,29 +38,37 @@ def vm_machine(scene: Scene) -> Judgements:
             yield failed(
                 f"cpu {config.cpu or 'kvm64 by default'}: too few address bits for large BARs",
                 id_,
-                fix=_qm(id_, "--cpu", "host"),
+                fix=_qm(id_, "cpu", "host", config.values.get("cpu", "")),
             )
         elif not config.machine.startswith(("q35", "pc-q35")):
             yield warned(
                 f"machine {config.machine or 'i440fx by default'}: no PCIe",
                 id_,
-                fix=_qm(id_, "--machine", "q35"),
+                fix=_qm(id_, "machine", "q35", config.values.get("machine", "")),
             )
         elif not all("pcie=1" in h for h in config.hostpci):
-            yield warned("hostpci without pcie=1", id_)
+            yield warned(
+                "hostpci without pcie=1", id_, fix=manual("pcie=1 on each hostpci line, q35")
+            )
         elif config.bios != "ovmf":
-            yield warned(f"bios {config.bios or 'seabios by default'}", id_)
+            yield warned(
+                f"bios {config.bios or 'seabios by default'}",
+                id_,
+                fix=manual("ovmf with an EFI disk; the guest must be installed for UEFI"),
+            )
         else:
             yield passed("q35, ovmf, pcie=1, cpu " + config.cpu, id_)
 
 
-def _qm(id_: str, *options: str) -> Fix:
+def _qm(id_: str, option: str, value: str, old: str) -> Fix:
+    """One option of a machine; `old` is empty where it stands at its default."""
+    back = (f"--{option}", old) if old else ("--delete", option)
     return commands(
-        ("qm", "set", id_, *options),
-        summary=f"qm set {id_} {' '.join(options)}",
+        ("qm", "set", id_, f"--{option}", value),
+        summary=f"qm set {id_} --{option} {value}",
+        undo_argvs=(("qm", "set", id_, *back),),
         risk=Risk.MEDIUM,
         restarts=f"machine {id_}",
-        undo="qm set with the old value",
     )
 
 
@@ -75,7 +83,18 @@ def vm_p2p(scene: Scene) -> Judgements:
         statuses = {r.text for r in guest.peek_each("p2p/r/*/*")}
         clique = "x-nv-gpudirect-clique" in config.args
         if "hidden=1" in config.cpu or "kvm=off" in config.args:
-            yield failed("hidden=1: the driver refuses peer access", reading.name)
+            shown = ",".join(
+                part
+                for part in config.values.get("cpu", "").split(",")
+                if part.strip() != "hidden=1"
+            )
+            yield failed(
+                "hidden=1: the driver refuses peer access",
+                reading.name,
+                fix=_qm(reading.name, "cpu", shown, config.values["cpu"])
+                if shown and "hidden=1" in config.cpu
+                else manual("take kvm=off out of args"),
+            )
         elif statuses & {"CNS", "TNS"} and not clique:
             yield warned(
                 "no peer access, and no clique in args",
@@ -103,13 +122,13 @@ def vm_memory(scene: Scene) -> Judgements:
             yield warned(
                 "ballooning is on; with passed-through devices it cannot work",
                 reading.name,
-                fix=_qm(reading.name, "--balloon", "0"),
+                fix=_qm(reading.name, "balloon", "0", config.values.get("balloon", "")),
             )
         elif (scene.context.sockets or 1) > 1 and not config.numa:
             yield warned(
                 "no NUMA map on a host of several sockets",
                 reading.name,
-                fix=_qm(reading.name, "--numa", "1"),
+                fix=_qm(reading.name, "numa", "1", config.values.get("numa", "")),
             )
         else:
             yield passed("balloon 0", reading.name)
@@ -135,7 +154,14 @@ def vm_binding(scene: Scene) -> Judgements:
         elif driver != "vfio-pci":
             yield info(f"bound to {driver[:40]}", device.label)
         elif others:
-            yield failed(f"shares its IOMMU group with {others[0]}", device.label)
+            yield failed(
+                f"shares its IOMMU group with {others[0]}",
+                device.label,
+                fix=manual(
+                    "another slot, or ACS on in firmware; hand in the whole group otherwise",
+                    reboot=True,
+                ),
+            )
         elif override:
             yield warned(
                 "pcie_acs_override makes groups look isolated", device.label, fix=_no_override()

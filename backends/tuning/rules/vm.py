@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from backends.tuning import numbers
-from backends.tuning.fixes import Fix, Target, manual, sysctl
+from backends.tuning.fixes import Command, Fix, Target, manual, sysctl
 from backends.tuning.rules.base import (
     Judgements,
     Scene,
@@ -139,19 +139,23 @@ def dirty(scene: Scene) -> Judgements:
         return
     told = f"up to {allowed / GIB:.0f} GiB may wait to be written"
     if allowed > scene.profile["vm_dirty_gib"] * GIB:
-        fix = sysctl("vm.dirty_bytes", "4294967296")
-        more = sysctl("vm.dirty_background_bytes", "1073741824")
-        yield warned(
-            told,
-            fix=Fix(
-                "bound the dirty pages to 4 GiB",
-                runtime=fix.runtime + more.runtime,
-                persistent=fix.persistent + more.persistent,
-                undo="whichever of ratio and bytes was set is written back",
-            ),
-        )
+        yield warned(told, fix=_bound_dirty(in_bytes, ratio))
     else:
         yield passed(told)
+
+
+def _bound_dirty(in_bytes: int | None, ratio: int | None) -> Fix:
+    """4 GiB, of which the kernel starts to write at half; the old one of ratio and bytes back."""
+    fix = sysctl("vm.dirty_bytes", "4294967296")
+    more = sysctl("vm.dirty_background_bytes", "1073741824")
+    old = f"vm.dirty_bytes={in_bytes}" if in_bytes else f"vm.dirty_ratio={ratio}"
+    return Fix(
+        "bound the dirty pages to 4 GiB",
+        # No write: the kernel takes no 0 for bytes, so a ratio comes back by its own name.
+        runtime=(Command(("sysctl", "-w", "vm.dirty_bytes=4294967296"), ("sysctl", "-w", old)),),
+        persistent=fix.persistent + more.persistent,
+        undo=f"sysctl -w {old}; our lines are removed",
+    )
 
 
 @rule("vm.min_free")

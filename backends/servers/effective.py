@@ -101,15 +101,21 @@ class EffectiveReader:
 
     Attributes:
         echoed: What the engine repeats of what it was asked (vLLM's non-default args).
-        values: What it runs with.
     """
 
     engine: EngineId
     echoed: dict[str, str] = field(default_factory=dict)
-    values: dict[str, str] = field(default_factory=dict)
+    _values: dict[str, str] = field(default_factory=dict)
     _in_block: bool = False
     _name: str = ""
     _wrapped: str = ""
+    _unread: bool = False
+
+    @property
+    def values(self) -> dict[str, str]:
+        """What it runs with."""
+        self._read_wrapped()
+        return self._values
 
     @property
     def merged(self) -> dict[str, str]:
@@ -133,19 +139,27 @@ class EffectiveReader:
     def _sglang(self, line: LogLine) -> None:
         found = _SGLANG_ARGS.search(line.message)
         if found is not None:
-            self._wrapped = line.message[found.end() :]
-            self.values.update(parse_fields(self._wrapped))
+            self._read_wrapped()
+            self._wrapped, self._unread = line.message[found.end() :], True
         elif self._wrapped and line.stamp is None and line.level is None:
             # A terminal has wrapped the one long line into many.
             self._wrapped += line.text
-            self.values.update(parse_fields(self._wrapped))
+            self._unread = True
             if len(self._wrapped) > MAX_READ_CHARS:
+                self._read_wrapped()
                 self._wrapped = ""
-        else:
+        elif self._wrapped:
+            self._read_wrapped()
             self._wrapped = ""
         adjusted = re.search(r"^max_total_num_tokens=\d+, ", line.message)
         if adjusted is not None:
             self.values.update(parse_fields(line.message))
+
+    def _read_wrapped(self) -> None:
+        """Read what has come of a wrapped line, once: when it is over or somebody asks."""
+        if self._unread:
+            self._unread = False
+            self._values.update(parse_fields(self._wrapped))
 
     def _vllm(self, message: str) -> None:
         found = _VLLM_ASKED.search(message)

@@ -21,36 +21,24 @@ from typing import Final
 from msgspec.structs import replace
 
 from backends.servers.catalogue import Catalogue, Cause, Context
-from backends.servers.engines import PHASE_ORDER, Engine, EngineGuess, EngineId, Phase
-from backends.servers.engines.base import SUPERVISED
+from backends.servers.endsigns import GRAVE, EndSigns
+from backends.servers.engines import Engine, EngineGuess, EngineId
 from backends.servers.lines import Event, LineUpdate, LogLine, Skimmed
-from backends.servers.prefixes import Level, split_prefix
-from backends.servers.progress import Progress, parse_progress
-from backends.servers.run import Evidence, PhaseEntry, Place, Run, Warned
+from backends.servers.prefixes import split_prefix
+from backends.servers.progress import parse_progress
+from backends.servers.run import Place, Run, Warned
+from backends.servers.startsigns import StartSigns
 from backends.servers.tracebacks import PyException, TracebackReader
 from backends.servers.words import Words
 
 MAX_WARNINGS: Final = 64
 _MAX_PENDING: Final = 256
 _ENOUGH: Final = 4
-_CALM: Final = frozenset({Level.DEBUG, Level.INFO, Level.WARNING})
-_GRAVE: Final = frozenset({Level.ERROR, Level.CRITICAL})
-_REASSURING: Final = re.compile(
-    r"(?i)can be (?:safely )?ignored|harmless|not fatal|non-fatal|falling back|fallback to|"
-    r"will (?:be )?(?:retr(?:y|ied)|ignored|fall)|\bretrying\b|\bskipp(?:ing|ed)\b|"
-    r"\bto silence this\b|\bthrown while requesting (?:HEAD|GET)\b|"
-    r"\bignor(?:e|ing)\b|\b(?:is|are|was|were) ignored\b|\bha(?:s|ve) no effect\b|"
-    r"this is (?:expected|normal)"
-)
-_MAYBE_QUIET: Final = re.compile(
-    r"(?i)in use|killed|oom|lost|bus\b|bind|terminated by sig|cuda|nvidia|nvml|driver|"
-    r"leaked|time limit|/dev/"
-)
-_SUPERVISED: Final = re.compile(SUPERVISED)
-_WARNS: Final = re.compile(r"(?i)^warn(?:ing)?\b|^\S{0,200}:\d+: \w*warning: |^\S{1,80}: warning: ")
 _FRIGHTENING: Final = re.compile(r"(?i)error|fail|unable|cannot|could not")
 _DUMP: Final = 800
 _MAX_JUDGED: Final = 4096
+_MAX_ASIDE: Final = 1024
+"""Of each piece that a carriage return overwrote; a line may have four of them."""
 _MAX_GUESSED: Final = 1024
 _UNREADABLE: Final = "\ufffd"
 _PROMPT: Final = re.compile(r"^(?:\([\w.-]+\) )?[\w.-]+@[\w.-]+[: ]\S*[$#%] ?$|^[$%] ?$")
@@ -70,7 +58,7 @@ class LogJudge:
         self._catalogue = catalogue
         self._guess = EngineGuess(engine)
         self._engine: Engine | None = self._guess.best if engine is not None else None
-        self._words = Words(self._guess.best)
+        self._listen(self._guess.best)
         self._pending: list[LogLine] = []
         self._tracebacks = TracebackReader()
         self.version: str | None = None
@@ -113,7 +101,7 @@ class LogJudge:
     def take_update(self, update: LineUpdate) -> None:
         """Take a bar that moved within an unfinished line."""
         if self._engine is not None:
-            self._bar(update.progress, update.number, update.text, self._engine)
+            self._starts.bar(self.run, update.progress, update.number, update.text)
 
     @property
     def skim(self) -> re.Pattern[bytes] | None:
@@ -137,10 +125,15 @@ class LogJudge:
         """No better guess of the engine will come: judge the lines that were held back."""
         if self._engine is None:
             self._engine = self._guess.best
-            self._words = Words(self._engine)
+            self._listen(self._engine)
             pending, self._pending = self._pending, []
             for line in pending:
                 self._judge(line, self._engine)
+
+    def _listen(self, engine: Engine) -> None:
+        self._words = Words(engine)
+        self._starts = StartSigns(engine, self._words)
+        self._ends = EndSigns(engine, self._words, self._catalogue)
 
     def _hold(self, line: LogLine) -> None:
         self._guess.look(line.text[:_MAX_GUESSED], line.message[:_MAX_GUESSED])
@@ -156,13 +149,13 @@ class LogJudge:
             if not run.up and not run.phases and run.dead is None:
                 run.serving = Place(line.number, line.text[:400])
             if run.up:
-                self._served(line, engine)
+                self._starts.served(run, line)
                 return
         if line.overwritten:
             for text in line.overwritten:
-                self._say(_as_line(line, text), engine)
+                self._say(_as_line(line, text[:_MAX_ASIDE]), engine)
         if line.progress is not None:
-            self._bar(line.progress, line.number, line.text, engine)
+            self._starts.bar(run, line.progress, line.number, line.text)
         if message.strip():
             self._say(line, engine)
 
@@ -181,20 +174,25 @@ class LogJudge:
         inside = self._tracebacks.inside
         opens = inside and not was_inside  # "Scheduler hit an exception: Traceback ..."
         announces = False
-        if not inside and line.level not in _GRAVE:
-            if run.ready is None:
-                announces = self._find_phase(line, message, engine)
-                self._find_ready(line, message, engine)
-            self._served(line, engine)
-        self._find_wait(line, message)
-        self._find_stop(line, message, engine)
+        if not inside and line.level not in GRAVE:
+            announces = self._starts.take(run, line, message)
+        self._ends.find_wait(run, line, message)
+        self._ends.find_stop(run, line, message)
         if exception is not None:
             self._note_exception(exception)
         if not inside or opens or exception is not None:
-            self._find_end(line, message, engine)
+            self._ends.find_end(run, line, message)
         # Lines that announce a phase dump configurations, which are full of frightening words.
         if not announces or (len(message) < _DUMP and _FRIGHTENING.search(message)):
-            self._find_cause(line, message, engine, inside=inside, exception=exception)
+            self._ends.find_cause(
+                run,
+                line,
+                message,
+                Context(engine.id, run.memory_phase, self.version),
+                inside=inside,
+                ignored=self._tracebacks.ignored,
+                exception=exception,
+            )
         if not inside and not (announces and len(message) >= _DUMP):
             self._find_advice(line, message, engine)
         run.prompt_line = line.number if _PROMPT.search(line.text) else None
@@ -216,100 +214,6 @@ class LogJudge:
                     self._version_is_old = False
                 return
 
-    def _find_phase(self, line: LogLine, message: str, engine: Engine) -> bool:
-        """Enter the phase that a line announces; whether it announces one."""
-        if not self._words.marks.found_in(message):
-            return False
-        for mark in engine.marks:
-            if mark.pattern.search(message) is None:
-                continue
-            if mark.ends:
-                if mark.phase is Phase.LOADING:
-                    self.run.loaded = True
-                    self.run.progress = None
-            else:
-                self._enter(mark.phase, line.number, line.stamp, line.text)
-            return True
-        return False
-
-    def _enter(self, phase: Phase, number: int, stamp: str | None, text: str) -> None:
-        run = self.run
-        if run.phases and run.phases[-1].phase is phase:
-            if phase is Phase.LOADING and run.loaded:
-                run.loaded = False
-            return
-        furthest = max((PHASE_ORDER[entry.phase] for entry in run.phases), default=-1)
-        if PHASE_ORDER[phase] > furthest and run.dead is None:
-            run.pass_over()
-        if phase is Phase.LOADING:
-            run.loaded = False
-        run.progress = None
-        run.phases.append(PhaseEntry(phase, number, stamp, text[:400]))
-        # Ranks enter phases in turn; what matters is the newest, and a bound.
-        del run.phases[:-256]
-
-    def _bar(self, progress: Progress, number: int, text: str, engine: Engine) -> None:
-        run = self.run
-        if run.up:
-            return
-        for label, phase in engine.bars:
-            if label.search(progress.label) is not None:
-                if run.phase is not phase and PHASE_ORDER[phase] >= PHASE_ORDER[Phase.DOWNLOADING]:
-                    self._enter(phase, number, None, text)
-                break
-        run.progress = progress
-
-    def _find_ready(self, line: LogLine, message: str, engine: Engine) -> None:
-        if not self._words.ready.found_in(message):
-            return
-        run = self.run
-        run.forgive()
-        run.dead = None
-        run.stop_line = None
-        run.stops.clear()
-        run.ready = Place(line.number, line.text[:400])
-        run.progress = None
-        run.phases.append(PhaseEntry(Phase.READY, line.number, line.stamp, line.text[:400]))
-
-    def _served(self, line: LogLine, engine: Engine) -> None:
-        """A request was carried out: the server lives, and what was complained about is past."""
-        run = self.run
-        if not self._words.served.found_in(line.message):
-            return
-        if not run.up or (run.dead is not None and not engine.outlives_workers):
-            return
-        run.served += 1
-        run.waits, run.first_wait = 0, None
-        run.dead = None
-        if run.causes or run.exceptions:
-            run.forgive()
-
-    def _find_stop(self, line: LogLine, message: str, engine: Engine) -> None:
-        run = self.run
-        if not self._words.stop.found_in(message):
-            return
-        for index, pattern in enumerate(engine.stop.marks):
-            if pattern.search(message) is not None:
-                if engine.id is EngineId.LLAMACPP and index == 0 and self._failing():
-                    return
-                if run.stop_line is None:
-                    run.stop_line = line.number
-                run.stops.setdefault(index, Place(line.number, line.text[:400]))
-                return
-
-    def _find_wait(self, line: LogLine, message: str) -> None:
-        run = self.run
-        if not self._words.waiting.found_in(message):
-            run.waits, run.first_wait = 0, None
-            return
-        run.waits += 1
-        run.first_wait = run.first_wait or Place(line.number, line.text[:400])
-
-    def _failing(self) -> bool:
-        return any(
-            evidence.cause.kind in ("cause", "symptom") for evidence in self.run.causes.values()
-        )
-
     def _note_exception(self, exception: PyException) -> None:
         run = self.run
         if exception.orderly:
@@ -317,53 +221,6 @@ class LogJudge:
         run.last_exception = exception
         if len(run.exceptions) < 64:
             run.exceptions.append(exception)
-
-    def _find_end(self, line: LogLine, message: str, engine: Engine) -> None:
-        run = self.run
-        if line.level in _CALM and _SUPERVISED.match(message) is None:
-            return
-        if run.ready is not None and self._words.not_ready.found_in(message):
-            run.ready = None
-            run.dead = run.dead or Place(line.number, line.text[:400])
-            while run.phases and run.phases[-1].phase is Phase.READY:
-                run.phases.pop()
-        if run.dead is None and self._words.fatal.found_in(message):
-            run.dead = Place(line.number, line.text[:400])
-
-    def _find_cause(
-        self,
-        line: LogLine,
-        message: str,
-        engine: Engine,
-        *,
-        inside: bool,
-        exception: PyException | None,
-    ) -> None:
-        quiet = line.level in _CALM or (
-            line.level is None and not inside and _WARNS.search(message) is not None
-        )
-        if quiet and _MAYBE_QUIET.search(message) is None:
-            return
-        if not inside and line.level not in _GRAVE and _REASSURING.search(message):
-            return
-        if exception is not None and exception.orderly:
-            return
-        context = Context(engine.id, self.run.memory_phase, self.version, quiet)
-        ignored = self._tracebacks.ignored
-        for match in self._catalogue.find(message, context):
-            cause = match.cause
-            if cause.kind == "stop" or (ignored and cause.kind != "cause"):
-                continue
-            if inside and exception is None and cause.kind in ("general", "silent", "echo"):
-                continue  # source lines of a traceback quote much that is not an error
-            evidence = self.run.causes.get(cause.id)
-            if evidence is None:
-                evidence = Evidence(cause, line.number)
-                self.run.causes[cause.id] = evidence
-            evidence.loud |= not quiet
-            if match.signature not in evidence.places:
-                place = Place(line.number, line.text[:2000])
-                evidence.places[match.signature] = (place, match)
 
     def _find_advice(self, line: LogLine, message: str, engine: Engine) -> None:
         run = self.run

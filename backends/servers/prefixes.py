@@ -59,7 +59,15 @@ _PAREN: Final = _forms(
     # Ray: (RayWorkerWrapper pid=9, ip=10.0.0.2)
     r"\((?P<source>[A-Za-z_][\w:.()]{0,60}(?: rank=\d+)? pid=\d+(?:, ip=[\w.:]+)?)\)(?: |$)",
 )
+_POD: Final = (
+    # A deployment's pod, a job's or a daemon set's: its random letters hold no vowel.
+    r"[a-z][a-z0-9.-]{0,200}(?:-[bcdfghjklmnpqrstvwxz2456789]{6,10})?"
+    r"-[bcdfghjklmnpqrstvwxz2456789]{5}"
+)
+_CONTAINER: Final = r"[a-z][a-z0-9-]{0,62}"
 _BRACKET: Final = _forms(
+    # gunicorn: [2025-09-01 08:00:00 +0000] [7] [INFO]
+    rf"\[(?P<stamp>{_DATE} [+-]\d{{4}})\] \[\d+\] \[{_WORD}\] ?",
     # sglang: [2026-06-11 05:11:58 TP1], [2025-05-07 14:42:42 DP0 TP0], [2024-10-22 06:31:36]
     rf"\[(?P<stamp>{_DATE})(?: (?P<source>[A-Z]{{2,4}}\d+(?: [A-Z]{{2,4}}\d+)*))?\] ?",
     # TensorRT-LLM: [12/07/2025-00:20:15] [TRT-LLM] [RANK 1] [E]
@@ -76,6 +84,8 @@ _BRACKET: Final = _forms(
     r"\[(?P<source>gpu(?:_id)?=\d+|pod/[\w./-]{1,120})\] ?",
     r"\[(?P<source>[\w ()./-]{1,40})\] (?P<stamp>" + _DATE + r") - " + _WORD + r" - ",
     r"\[(?P<level>TRACE|DEBUG|INFO|WARNING|ERROR|FATAL)\](?: |$)",
+    # kubetail: [vllm-7d9f8b6c5-x2x4z vllm], [vllm-0]
+    rf"\[(?P<source>(?:{_POD}|[a-z][a-z0-9-]*-\d{{1,3}})(?: {_CONTAINER})?)\] ?",
     # vLLM-Omni: [Stage-0]
     r"\[(?P<source>[A-Z]\w{1,20}-\d+)\] (?=[A-Z])",
     # llama.cpp as a router, and mpirun --tag-output: [1,0]<stderr>:
@@ -130,6 +140,10 @@ _JOURNAL: Final = _forms(
 _COMPOSE: Final = _forms(
     # vllm-1  | ...
     r"(?P<source>[a-z0-9][\w.-]{0,60}) {1,20}\| ?",
+    # stern: pod and container; the pods of a stateful set are only numbered
+    rf"(?P<source>{_POD} {_CONTAINER}) ",
+    rf"(?P<source>[a-z][a-z0-9-]*-\d{{1,3}} {_CONTAINER}) "
+    r"(?=[\[({A-Z\d ^._]|[a-z]\w*(?:[:=(]|\s+\w*:))",
 )
 _OLLAMA: Final = _forms(
     # time=2025-... level=INFO source=server.go:1 msg="..."

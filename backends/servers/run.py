@@ -66,6 +66,10 @@ class Run:
     """The weights of the newest load phase are in memory."""
     progress: Progress | None = None
     ready: Place | None = None
+    presumed: bool = False
+    """Ready only so far as no phase of a start follows: nothing more was to be expected."""
+    expecting: set[int] = field(default_factory=set)
+    """Presumptions of its engine whose condition was seen."""
     serving: Place | None = None
     """First line that only serving prints, where the log begins after readiness."""
     dead: Place | None = None
@@ -117,6 +121,12 @@ class Run:
         overcome = explaining | self.overcome
         self.forgive()
         self.overcome = overcome
+
+    def withdraw(self) -> None:
+        """It was not ready after all."""
+        self.ready, self.presumed = None, False
+        while self.phases and self.phases[-1].phase is Phase.READY:
+            self.phases.pop()
 
     def forgive(self) -> None:
         """The server came up, or serves: what it complained about before was not the end."""

@@ -22,6 +22,7 @@ _WAITS = 5
 """Reports of waiting, one a minute, without a word of anything else."""
 _NOT_WHY = ("symptom", "echo")
 _EXPLICIT_STOP = re.compile(r"SIGTERM|SIGINT|\[shutdown\]|KeyboardInterrupt|\^C", re.IGNORECASE)
+_DIED = re.compile(r"(?i)\b(?:is dead|died|crashed|exited)\b")
 _ECHO_OF_DEATH = re.compile(r"EngineDeadError")
 
 
@@ -211,7 +212,12 @@ def _failed(judge: LogJudge, exit_code: int | None) -> Verdict | None:
         return _silent(judge, killed)
     if exception is None and run.dead is not None:
         chosen = _first(found, None, "cause")  # said only as a warning, and nothing else is
-    chosen = chosen or _first(loud, exception, "echo") or _first(loud, exception, "symptom")
+    chosen = (
+        chosen
+        or _died_first(loud, exception)
+        or _first(loud, exception, "echo")
+        or _first(loud, exception, "symptom")
+    )
     if chosen is not None:
         return _explain(judge, _refined(chosen, list(run.overcome.values())), exception)
     if exception is not None:
@@ -255,6 +261,17 @@ def _first(found: list[Evidence], exception: PyException | None, *kinds: str) ->
     return min(candidates, key=lambda item: (item.first_line, item.cause.order), default=None)
 
 
+def _died_first(found: list[Evidence], exception: PyException | None) -> Evidence | None:
+    """What says outright that a process died, before those that depend on it missed it."""
+    symptom = _first(found, exception, "symptom")
+    echo = _first(found, exception, "echo")
+    if symptom is None or echo is None or _DIED.search(symptom.best[0].text) is None:
+        return None
+    missed = echo.first_line if exception is None else exception.head_line
+    only_echo = exception is None or exception.wrapper
+    return symptom if only_echo and symptom.first_line < missed else None
+
+
 def _explain(judge: LogJudge, chosen: Evidence, exception: PyException | None) -> Verdict:
     place, match = chosen.best
     groups: dict[str, str] = {}
@@ -262,6 +279,8 @@ def _explain(judge: LogJudge, chosen: Evidence, exception: PyException | None) -
         groups = {**other.groups, **groups}
     groups = {**groups, **match.groups}
     entry = chosen.cause.entry
+    if exception is not None and exception.wrapper and _DIED.search(place.text) is not None:
+        exception = None
     if entry.kind == "symptom" and exception is not None and not judge.run.up:
         # A start that fails is told by its exception; a crash while serving by its moment.
         place = _line_of(exception)

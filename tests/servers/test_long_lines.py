@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from backends.servers import effective
 from backends.servers.catalogue import load_catalogue
 from backends.servers.configuration import parse_fields
 from backends.servers.engines import EngineId
 from backends.servers.judge import LogJudge
-from backends.servers.lines import LogLine
+from backends.servers.lines import LogLine, LogReader
+from backends.servers.logfeed import SLICE_BYTES, SLICE_LINES, slices
 from backends.servers.logquery import Pattern, Query
 from backends.servers.logtext import parse_line
 from backends.servers.prefixes import Level
@@ -70,3 +72,44 @@ def test_a_configuration_is_read_so_far() -> None:
     assert fields["c"] == "[1, (2, 3)]"
     assert fields["d"] == "Class(e='}')"
     assert parse_fields("a=1, b=2) c=3") == {"a": "1", "b": "2"}
+
+
+def test_a_judge_reads_the_beginning_of_what_was_overwritten_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each piece before a carriage return is a line of its own, and no longer than others."""
+    judge = LogJudge(load_catalogue(), EngineId.VLLM)
+    judged: list[LogLine] = []
+    monkeypatch.setattr(judge, "_say", lambda line, _: judged.append(line))
+    judge.take(parse_line(b"\r".join([LONG[:30_000]] * 3), 0))
+    assert [len(line.text) for line in judged] == [1024, 1024, 4096]
+
+
+@pytest.mark.parametrize("data", [b"", b"\n" * 5_000, b"x" * 50_000, b"word\n" * 9_000, LONG])
+def test_a_sink_gets_few_lines_at_a_time(data: bytes) -> None:
+    """Between two turns of the event loop lie few bytes, and few lines however short."""
+    pieces = list(slices(data))
+    assert b"".join(pieces) == data
+    assert all(0 < len(piece) <= SLICE_BYTES for piece in pieces)
+    assert all(piece.count(b"\n") <= SLICE_LINES for piece in pieces)
+    most = max(-(-len(data) // SLICE_BYTES), -(-data.count(b"\n") // SLICE_LINES))
+    assert len(pieces) <= 2 * most
+
+
+def test_a_wrapped_configuration_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many lines a terminal made of it, each of its characters is parsed once or twice."""
+    parsed: list[int] = []
+
+    def note(text: str) -> dict[str, str]:
+        parsed.append(len(text))
+        return parse_fields(text)
+
+    monkeypatch.setattr(effective, "parse_fields", note)
+    reader = effective.EffectiveReader(EngineId.SGLANG)
+    lines = LogReader(updates=False)
+    text = "[2026-03-14 09:02:11] server_args=ServerArgs(a=1\n" + ", b=2\n" * 20_000
+    for line in lines.feed(text.encode()):
+        assert isinstance(line, LogLine)
+        reader.take(line)
+    assert reader.values == {"a": "1", "b": "2"}
+    assert sum(parsed) < 2 * effective.MAX_READ_CHARS

@@ -15,6 +15,8 @@ from typing import Any, Dict, Iterable, Optional
 
 MAX_BYTES = 1024 * 1024
 """The far side takes no longer line; what would be longer is lost there without a word."""
+INTERNAL_ERROR = -32603
+"""Of JSON-RPC."""
 
 
 def encode(message: Dict[str, Any]) -> bytes:
@@ -43,7 +45,7 @@ class Outbox:
         line = encode(message)
         if len(line) > MAX_BYTES and "result" in message:
             words = "the answer has %d bytes, and %d are the most" % (len(line), MAX_BYTES)
-            error = {"code": -32603, "message": words}
+            error = {"code": INTERNAL_ERROR, "message": words}
             line = encode({"jsonrpc": "2.0", "id": message["id"], "error": error})
         with self._wake:
             if self._broken:

@@ -12,12 +12,11 @@ import json
 import threading
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from .outbox import Outbox
+from .outbox import INTERNAL_ERROR, Outbox
 
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
 FAILED = -32000
 BUSY = -32001
 

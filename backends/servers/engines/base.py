@@ -65,6 +65,15 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class Presumption:
+    """Where one line says of which kind a server is, another is the last that it prints."""
+
+    after: re.Pattern[str]
+    then: re.Pattern[str]
+    """Ready from this line on, unless a phase of a start follows."""
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
     """A line that costs performance, or changes what was asked for, and that scrolls by."""
 
@@ -127,6 +136,8 @@ class Engine:
     """Labels of progress bars, and the phase each belongs to."""
     ready: tuple[re.Pattern[str], ...] = ()
     """Lines after which requests are served, so far as a log can say."""
+    presumptions: tuple[Presumption, ...] = ()
+    """Readiness of servers that have no line for it."""
     not_ready: tuple[re.Pattern[str], ...] = ()
     """Lines that take a readiness line back."""
     fatal: tuple[re.Pattern[str], ...] = ()
@@ -176,6 +187,11 @@ def ends(*pairs: tuple[Phase, str]) -> tuple[Mark, ...]:
 def bars(*pairs: tuple[str, Phase]) -> tuple[tuple[re.Pattern[str], Phase], ...]:
     """Label patterns and phases of progress bars."""
     return tuple((re.compile(pattern), phase) for pattern, phase in pairs)
+
+
+def presumptions(*pairs: tuple[str, str]) -> tuple[Presumption, ...]:
+    """Pairs of patterns to presumptions."""
+    return tuple(Presumption(re.compile(after), re.compile(then)) for after, then in pairs)
 
 
 def advice(*rows: tuple[str, str, str]) -> tuple[Advice, ...]:

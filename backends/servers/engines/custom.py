@@ -22,6 +22,7 @@ from backends.servers.engines.base import (
     bars,
     marks,
     option,
+    presumptions,
     rx,
 )
 
@@ -30,14 +31,32 @@ ENGINE = Engine(
     title="custom server",
     default_port=None,
     marks=marks(
-        (Phase.LOADING, r"(?i)^loading (?:the )?(?:model|weights|checkpoint)"),
+        (Phase.LAUNCHING, r"^Starting gunicorn \d"),
+        (
+            Phase.LOADING,
+            r"(?i)^(?:[\w.]{1,40}(?: -|:) )?(?:now |start(?:ed|ing) )?loading (?:the |a )?"
+            r"(?:pretrained )?(?:model|weights|checkpoint|pipeline)",
+        ),
+        (Phase.HTTP, r"^Listening at: \S+ \(\d+\)$"),
         (Phase.HTTP, r"^Started server process"),
         (Phase.HTTP, UVICORN_STARTUP),
     ),
     bars=bars((r"(?i)load", Phase.LOADING), (r"(?i)captur", Phase.CAPTURING)) + DOWNLOAD_BARS,
-    ready=rx(UVICORN_RUNNING, r"(?i)^(?:\* )?(?:running|listening|serving) (?:on|at):? https?://"),
-    not_ready=rx(BIND_FAILED),
-    # gunicorn listens before its workers have imported anything.
+    # gunicorn listens before its workers have imported anything; what is ready, no line says.
+    ready=rx(
+        UVICORN_RUNNING,
+        r"(?i)^(?:\* )?(?:running|listening|serving) (?:on|at):? https?://(?!\S+ \(\d+\)$)",
+    ),
+    presumptions=presumptions(
+        (r"^Using worker: (?!uvicorn)\w", r"^Booting worker with pid"),
+        (r"^Using worker: ", UVICORN_STARTUP),
+        (
+            r"^Using worker: ",
+            r"(?i)^(?:[\w.]{1,40}(?: -|:) )?(?:the )?(?:model|weights|pipeline) "
+            r"(?:is |was |has been |successfully )*(?:loaded|ready)\b",
+        ),
+    ),
+    not_ready=rx(BIND_FAILED, r"^Exception in worker process"),
     fatal=rx(r"^Reason: Worker failed to boot", r"^Worker failed to boot") + COMMON_FATAL,
     served=rx(REQUEST_DONE),
     routine=re.compile(r'^[\d.:a-f\[\]]{3,45}:\d+ - "(?:GET|POST) [^"]{1,200}" [23]\d\d'),

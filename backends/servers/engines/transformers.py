@@ -36,7 +36,9 @@ ENGINE = Engine(
     hints=hints(
         (8, r"\btransformers(?:-cli)? serve\b|transformers[./](?:commands|cli)[./]serv"),
         (3, r"ContinuousBatchingManager|continuous[_ ]batching|transformers\.generation\.contin"),
-        (1, r"^Loading (?:model|checkpoint shards|weights)"),
+        (4, r"was removed from memory after \d+ seconds of inactivity|\bTimedModel\b"),
+        (3, r'"POST /load_model HTTP'),
+        (1, r"^Loading [\w-]{1,60}/[\w.-]{1,90}(?:@\S{1,60})?(?:\.{3})?$"),
     ),
     version=rx(r"\btransformers[ =-]+(?:version:? )?v?(\d+\.\d+\.\d+[\w.]*)"),
     banner=rx(r"\btransformers serve\b"),

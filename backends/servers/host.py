@@ -189,6 +189,15 @@ class StopAsked(msgspec.Struct, frozen=True):
     by: str | None = None
     origin: str | None = None
     at: float | None = None
+    age_s: float | None = None
+    """How long ago that was, by the host's clock."""
+    going: bool = False
+    """Whether it goes on: somebody on the host still sees to it."""
+
+    @property
+    def who(self) -> str:
+        """Who asked, and from where, as far as that is known."""
+        return " from ".join(word for word in (self.by, self.origin) if word)
 
 
 class RunState(msgspec.Struct, frozen=True):

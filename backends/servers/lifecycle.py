@@ -182,7 +182,8 @@ class _Bench:
             stuck = ", ".join(process.unkillable)
             return self._give(State.STOPPING, f"cannot be killed, a reboot is needed: {stuck}")
         waited = self.now - self.seen.stop_asked_at_s
-        return self._give(State.STOPPING, f"asked to stop {waited:.0f} s ago")
+        who = f" by {self.seen.stop_asked_by}" if self.seen.stop_asked_by else ""
+        return self._give(State.STOPPING, f"asked to stop{who} {waited:.0f} s ago")
 
     def _broken(self) -> Assessment | None:
         """Dead within, although the main process lives."""

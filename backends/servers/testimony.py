@@ -34,7 +34,8 @@ def testimonies(seen: Witnesses, fresh: Fresh) -> tuple[Testimony, ...]:
     """What each witness that was heard has said."""
     said: list[tuple[Witness, str, float]] = []
     if seen.stop_asked_at_s is not None:
-        said.append((Witness.OPERATOR, "stop", seen.stop_asked_at_s))
+        words = f"stop, by {seen.stop_asked_by}" if seen.stop_asked_by else "stop"
+        said.append((Witness.OPERATOR, words, seen.stop_asked_at_s))
     if seen.link is not None:
         said.append((Witness.LINK, "up" if seen.link.up else "down", seen.link.at_s))
     if seen.process is not None:

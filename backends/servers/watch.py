@@ -108,6 +108,8 @@ class ServerWatch:
             )  # fmt: skip
         self._movement = Movement()
         self._workers = Workers(watched.engine)
+        self._stops = False
+        """Whether who watches has asked for a stop."""
         self._looks = 0
         self._pids: set[int] = set()
         self._ended: datetime | None = None
@@ -179,10 +181,12 @@ class ServerWatch:
 
     def stop_asked(self) -> None:
         """An operator has asked for a stop: its end is no crash."""
-        self._note(stop_asked_at_s=self._clock.monotonic_s())
+        self._stops = True
+        self._note(stop_asked_at_s=self._clock.monotonic_s(), stop_asked_by="")
 
     def stop_given_up(self) -> None:
-        """The stop was refused or broke off: nobody waits for an end any more."""
+        """The stop was refused or broke off: nobody here waits for an end any more."""
+        self._stops = False
         self._note(stop_asked_at_s=None)
 
     @property
@@ -296,13 +300,23 @@ class ServerWatch:
         }
         if look.port is not None and self.watched.run.port_visible:
             changes["port"] = port_seen(look.port, look.members, now_s)
-        if look.stop_asked and not look.alive and self._seen.stop_asked_at_s is None:
-            changes["stop_asked_at_s"] = now_s  # by somebody else, or before this watch began
+        changes |= self._stop_of_others(look, now_s)
         self._pids |= {member.pid for member in look.members}
         if not look.alive or dead:
             changes["kernel"] = self._ask_kernel(now_s)
         changes["activity"] = self._movement.note(look, self._seen.activity, now_s)
         self._note(**changes)
+
+    def _stop_of_others(self, look: RunLook, now_s: float) -> dict[str, object]:
+        """That somebody else stops it, or has, or that their stop ended without it."""
+        asked = look.stop
+        if self._stops:
+            return {}
+        if asked is None or (look.alive and not asked.going):
+            return {"stop_asked_at_s": None} if look.alive else {}
+        if self._seen.stop_asked_at_s is not None:
+            return {}
+        return {"stop_asked_at_s": now_s - (asked.age_s or 0.0), "stop_asked_by": asked.who}
 
     def _ask_kernel(self, now_s: float) -> KernelSeen | None:
         """Whether the kernel log knows why it ended; it may be a moment late."""

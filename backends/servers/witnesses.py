@@ -175,6 +175,8 @@ class Witnesses:
     started_at_s: float | None = None
     """When this run was started or found; None: it was never started."""
     stop_asked_at_s: float | None = None
+    stop_asked_by: str = ""
+    """Who asked for it, where it was not whoever watches."""
     link: LinkSeen | None = None
     process: ProcessSeen | None = None
     log: LogSeen | None = None

@@ -97,7 +97,8 @@ def show(unit: str) -> None:
     if told is not None and not lives and not named and not told.get("failed"):
         told = None  # a transient unit that has ended well is forgotten
     print(f"Id={unit}\nLoadState={'loaded' if told or named else 'not-found'}")
-    print(f"ActiveState={'active' if lives else 'inactive'}\nControlGroup=\nResult=success")
+    state = "inactive" if told is None or not lives else told.get("state", "active")
+    print(f"ActiveState={state}\nControlGroup=\nResult=success")
     print(
         f"MainPID={told['pid'] if told and lives else 0}\nExecMainPID={told['pid'] if told else 0}"
     )
@@ -107,9 +108,11 @@ def show(unit: str) -> None:
 
 
 def stop(unit: str) -> None:
-    pid = json.loads(unit_file(unit).read_text())["pid"]
+    told = json.loads(unit_file(unit).read_text())
+    pid = told["pid"]
+    unit_file(unit).write_text(json.dumps({**told, "state": "deactivating"}))
     os.killpg(pid, signal.SIGTERM)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 3
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     if alive(pid):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -97,6 +98,18 @@ async def test_a_transient_unit_from_start_to_stop(systemd: Systemd, tmp_path: P
             assert (await desk.stop(run)).complete
             await watch.until(is_state(State.STOPPED), DEADLINE_S)
         assert not Path(f"/proc/{run.pid}/exe").exists()
+
+
+async def test_a_unit_that_systemd_stops_for_somebody_else_is_stopping(systemd: Systemd) -> None:
+    profile = quick_profile("unit", "--deaf", launcher="systemd")
+    async with desk_of(profile) as desk:
+        run = await desk.start(profile)
+        async with await desk.watch(run, profile) as watch:
+            await watch.until(is_state(*ANSWERING), DEADLINE_S)
+            stop = asyncio.create_task(desk.stop(run))
+            await watch.until(is_state(State.STOPPING), DEADLINE_S)
+            await watch.until(is_state(State.STOPPED), DEADLINE_S)
+            assert (await stop).complete
 
 
 async def test_secrets_reach_the_server_and_nobody_else(systemd: Systemd) -> None:

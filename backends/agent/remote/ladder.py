@@ -10,9 +10,9 @@ import contextlib
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
-from . import members, ports, processes, rpc
+from . import members, ports, processes, rpc, stopnote
 
 TERM_WAIT_S = 3.0
 KILL_WAIT_S = 60.0
@@ -83,14 +83,30 @@ class Begun:
     def __init__(self) -> None:
         self._rests: List[Callable[[rpc.Stream], None]] = []
 
-    @contextlib.contextmanager
-    def with_rest(self, rest: Callable[[rpc.Stream], None]) -> Iterator[None]:
-        """While this lasts, `rest(stream)` is what would still have to be done."""
+    def carry_out(
+        self, descend: Callable[[rpc.Stream], None], note: stopnote.Note, stream: rpc.Stream
+    ) -> None:
+        """Stop something by `descend(stream)`, and have the note say who is at it."""
+
+        def rest(stream: rpc.Stream) -> None:
+            with contextlib.suppress(OSError):
+                note.take()
+            descend(stream)
+            note.release()
+
+        try:
+            note.take()
+        except OSError as error:  # another user's run, or a full disk
+            note.say_if_lost(error, stream)
         self._rests.append(rest)
         try:
-            yield
+            descend(stream)
+        except rpc.RpcError:
+            note.withdraw()
+            raise
         finally:
             self._rests.remove(rest)
+            note.release()
 
     def hand_over(self) -> None:
         """Leave each to a process of its own, which holds no lock and talks to nobody."""

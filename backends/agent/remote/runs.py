@@ -16,7 +16,7 @@ import shutil
 import time
 from typing import Any, Dict, Iterator, List, Optional
 
-from . import members, processes, rpc
+from . import members, processes, rpc, stopnote, supervisor
 
 TITLE = "gpuroom-supervisor"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,63}")
@@ -68,7 +68,7 @@ def list_runs(params: Params, proc_root: str = "/proc") -> List[Dict[str, Any]]:
 def state(place: str) -> Optional[Dict[str, Any]]:
     """Record, whether it lives, and how it ended."""
     path = os.path.join(place, "id.json")
-    record = read_json(path)
+    record = supervisor.read_json(path)
     if record is None or not all(isinstance(record.get(key), int) for key in IDENTITY):
         return None
     try:
@@ -88,8 +88,8 @@ def state(place: str) -> Optional[Dict[str, Any]]:
         "rebooted": not same_boot,
         "age_s": max(0.0, time.time() - _started_at(record)),
         "owner": owner,
-        "exit": read_json(os.path.join(place, "exit.json")),
-        "stop": read_json(os.path.join(place, "stop.json")),
+        "exit": supervisor.read_json(os.path.join(place, "exit.json")),
+        "stop": stopnote.read(os.path.join(place, "stop.json")),
     }
 
 
@@ -121,16 +121,6 @@ def foreign_places(proc_root: str = "/proc") -> List[str]:
             if proc_root != "/proc" or not is_simulated(int(entry)):
                 found.append(argv[4])
     return found
-
-
-def read_json(path: str) -> Optional[Dict[str, Any]]:
-    """The object in a file; None where there is none."""
-    try:
-        with open(path) as file:
-            value = json.loads(file.read(1 << 20))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def folders(path: str) -> List[str]:

@@ -11,7 +11,19 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from . import cgroups, ladder, mask, members, nearby, ports, rpc, runs, strangers, supervisor
+from . import (
+    cgroups,
+    ladder,
+    mask,
+    members,
+    nearby,
+    ports,
+    rpc,
+    runs,
+    stopnote,
+    strangers,
+    supervisor,
+)
 
 START_WAIT_S = 20.0
 LEAVING_WAIT_S = 10.0
@@ -222,7 +234,7 @@ def stop(params: Params, stream: rpc.Stream, begun: ladder.Begun) -> None:
     Args:
         params: `dir`, `signal` (default TERM), `grace_s`, `by`, `origin`, `port`.
         stream: Gets `step` (words), `members` left, and last `done` with `left` and `port`.
-        begun: Where it is noted as long as it lasts.
+        begun: Sees to it that it is carried to its end.
     """
     place = str(params["dir"])
     state = runs.state(place)
@@ -236,30 +248,14 @@ def stop(params: Params, stream: rpc.Stream, begun: ladder.Begun) -> None:
         found = found or (members.scan(record, deep=True) if not deep else [])
         return [member for member in found if _may_touch(member, state["owner"])]
 
+    note = stopnote.Note(os.path.join(place, "stop.json"), params)
     with runs.operation(os.path.dirname(place), "stop.lock", params):
         port = params.get("port") or record.get("port")
-        _write_stop(place, params, stream)
 
         def descend(stream: rpc.Stream) -> None:
             ladder.descend(look, record["pid"], record["start_ticks"], port, params, stream)
 
-        with begun.with_rest(descend):
-            descend(stream)
-
-
-def _write_stop(place: str, params: Params, stream: rpc.Stream) -> None:
-    """Write down who asked for the end: whoever looks later is to know that it was no crash.
-
-    Another user's run, or a full disk: the stop goes on, and says that nobody will know.
-    """
-    asked = {"by": params.get("by"), "origin": params.get("origin"), "at": time.time()}
-    path = os.path.join(place, "stop.json")
-    try:
-        supervisor.write_reserved(path, asked)
-    except OSError as error:
-        words = "who stops it can't be written down (%s: %s)" % (path, error.strerror)
-        with contextlib.suppress(rpc.StreamClosed):
-            stream.send({"step": words})
+        begun.carry_out(descend, note, stream)
 
 
 def hold(params: Params, stream: rpc.Stream) -> None:

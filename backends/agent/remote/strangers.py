@@ -8,7 +8,7 @@ import shutil
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from . import cgroups, ladder, mask, members, nearby, ports, processes, rpc, runs
+from . import cgroups, ladder, mask, members, nearby, ports, processes, rpc, runs, stopnote
 
 Params = Dict[str, Any]
 
@@ -44,6 +44,7 @@ def inspect(params: Params) -> Dict[str, Any]:
         found = nearby.scan((pid, begun), lambda: _found_record(pid, begun, cgroup))
     answer: Dict[str, Any] = {
         "alive": alive and members.is_alive(pid, begun),
+        "stop": stopnote.read(_note_of(pid, begun)),
         "start_ticks": begun if alive else None,
         "members": [members.describe(member) for member in found],
         "cpu_s": sum(member.cpu_ticks for member in found) / float(os.sysconf("SC_CLK_TCK")),
@@ -166,7 +167,7 @@ def stop(params: Params, stream: rpc.Stream, begun: ladder.Begun) -> None:
     Args:
         params: `pid` and `start_ticks`; `signal`, `grace_s`, `by`, `origin`, `port`, `cgroup`.
         stream: As for `stop`.
-        begun: Where it is noted as long as it lasts.
+        begun: Sees to it that it is carried to its end.
     """
     pid, ticks = int(params["pid"]), int(params["start_ticks"])
     if pid <= 1 or pid == os.getpid() or any(a["pid"] == pid for a in _ancestors(os.getpid())):
@@ -184,15 +185,24 @@ def stop(params: Params, stream: rpc.Stream, begun: ladder.Begun) -> None:
     def descend(stream: rpc.Stream) -> None:
         ladder.descend(look, pid, ticks, params.get("port"), params, stream)
 
-    home = os.path.join(runs.root(), ".found")
+    home = _home()
     os.makedirs(home, mode=0o755, exist_ok=True)
+    note = stopnote.Note(_note_of(pid, ticks), params, kept=False)
     with runs.operation(home, "%d-%d.lock" % (pid, ticks), params):
         try:
-            with begun.with_rest(descend):
-                descend(stream)
+            begun.carry_out(descend, note, stream)
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(home, "%d-%d.lock" % (pid, ticks)))
+
+
+def _home() -> str:
+    return os.path.join(runs.root(), ".found")
+
+
+def _note_of(pid: int, ticks: int) -> str:
+    """Where it is written down who stops a process that was found."""
+    return os.path.join(_home(), "%d-%d.json" % (pid, ticks))
 
 
 def _found_record(pid: int, ticks: int, cgroup: Optional[str]) -> Dict[str, Any]:

@@ -61,6 +61,16 @@ def write_reserved(path: str, value: Dict[str, Any]) -> None:
             os.close(place)
 
 
+def read_json(path: str) -> Optional[Dict[str, Any]]:
+    """The object in a file; None where there is none."""
+    try:
+        with open(path) as file:
+            value = json.loads(file.read(1 << 20))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def remove(path: str) -> None:
     """Remove a file, if it is there."""
     try:

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from backends.errors import RoomError
 from backends.model import Severity
-from backends.servers.host import MemberFacts, PortFacts
+from backends.servers.host import MemberFacts, PortFacts, StopAsked
 from backends.servers.profiles import LauncherKind, Profile
 
 ASK_AGAIN_S: Final = 60.0
@@ -100,7 +100,7 @@ class RunLook:
     read_bytes: int | None = None
     port: PortFacts | None = None
     waiting: str = ""
-    stop_asked: bool = False
+    stop: StopAsked | None = None
     """An operator has had it stopped: its end is no crash."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from backends.servers.host import Host, MemberFacts, PortFacts, convert
+from backends.servers.host import Host, MemberFacts, PortFacts, StopAsked, convert
 from backends.servers.launchers.base import RunLook
 
 ASKED_BY = "servers"
@@ -21,6 +21,7 @@ class Inspected(msgspec.Struct, frozen=True):
     cpu_s: float | None = None
     read_bytes: int | None = None
     port: PortFacts | None = None
+    stop: StopAsked | None = None
 
 
 async def inspect(
@@ -43,6 +44,7 @@ async def inspect(
         cpu_s=told.cpu_s,
         read_bytes=told.read_bytes,
         port=told.port,
+        stop=told.stop,
     )
 
 

@@ -155,7 +155,7 @@ class ProcessLauncher:
             cpu_s=state.cpu_s,
             read_bytes=state.read_bytes,
             port=state.port,
-            stop_asked=state.stop is not None,
+            stop=state.stop,
         )
 
     async def stop(

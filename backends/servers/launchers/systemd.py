@@ -8,7 +8,7 @@ from typing import Final
 
 from backends.errors import AgentError, RoomError
 from backends.model import Severity
-from backends.servers.host import CommandResult, Host, MemberFacts, convert, run_command
+from backends.servers.host import CommandResult, Host, MemberFacts, StopAsked, convert, run_command
 from backends.servers.launchers import unitfacts
 from backends.servers.launchers.base import (
     LaunchError,
@@ -180,7 +180,8 @@ class SystemdLauncher:
             raise AgentError(f"systemd says nothing of {run.place}")
         pid, cgroup = unitfacts.main_pid(shown), unitfacts.cgroup(shown)
         if pid is not None:
-            return await inspect(self._host, run.profile, pid, port=run.port, cgroup=cgroup)
+            look = await inspect(self._host, run.profile, pid, port=run.port, cgroup=cgroup)
+            return replace(look, stop=StopAsked(going=True)) if unitfacts.ends(shown) else look
         waiting = shown.get("ActiveState") == "activating"
         return RunLook(
             alive=waiting,

@@ -36,6 +36,11 @@ def is_busy(shown: Shown) -> bool:
     return shown.get("ActiveState") in ("active", "activating", "reloading", "deactivating")
 
 
+def ends(shown: Shown) -> bool:
+    """Whether systemd is stopping it, whoever asked for that."""
+    return shown.get("ActiveState") == "deactivating"
+
+
 def main_pid(shown: Shown) -> int | None:
     """Its main process, where it lives."""
     return int(shown.get("MainPID") or 0) or None

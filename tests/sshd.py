@@ -8,6 +8,7 @@ files may print.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shutil
@@ -190,6 +191,13 @@ class SshServer:
                 continue
         self._process.wait(10)
         self._process = None
+
+    def cut_sessions(self) -> None:
+        """Kill the sshd of every connection, and nothing else: what they ran sees its input end."""
+        for pid in self.family()[1:]:
+            with contextlib.suppress(OSError):
+                if (Path(f"/proc/{pid}/exe").readlink()).name.startswith("sshd"):
+                    os.kill(pid, signal.SIGKILL)
 
     def new_host_key(self, kind: str = "ed25519") -> None:
         """Give it another identity; takes effect with the next start."""

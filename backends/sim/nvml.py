@@ -594,6 +594,11 @@ def nvmlDeviceGetMemoryInfo(handle: Any, version: Optional[int] = None) -> _Stru
     return _Struct(version=version, total=total, used=used, free=free, reserved=reserved)
 
 
+def nvmlDeviceGetBAR1MemoryInfo(handle: Any) -> _Struct:
+    _card(handle)
+    return _Struct(bar1Total=131072 * MIB, bar1Used=2 * MIB, bar1Free=131070 * MIB)
+
+
 def nvmlDeviceGetTemperature(handle: Any, sensor: int) -> int:
     return round(_card(handle).temperature_c)
 

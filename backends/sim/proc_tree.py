@@ -82,12 +82,22 @@ class ProcTree:
 
     Attributes:
         root: The folder; it belongs to the caller.
+
+    Args:
+        scenario: What the host does.
+        clock: Seconds.
+        host: The folder that stands for the `/` of its processes.
     """
 
     def __init__(
-        self, root: Path, scenario: str, clock: Callable[[], float] = time.monotonic
+        self,
+        root: Path,
+        scenario: str,
+        clock: Callable[[], float] = time.monotonic,
+        host: Path | None = None,
     ) -> None:
         self.root = root
+        self._host = host if host is not None else root.parent
         setup = SETUPS[scenario]
         self._processes = processes_of(setup)
         if not self._processes:
@@ -105,6 +115,7 @@ class ProcTree:
             folder.mkdir(exist_ok=True)
             (folder / "cmdline").write_bytes("\0".join((*process.argv, "")).encode())
             (folder / "cgroup").write_text(process.cgroup)
+            self._inside(folder, process)
         (self.root / KERNEL_LOG).touch()
         (self.root / "net").mkdir(exist_ok=True)
         random = self.root / "sys/kernel/random"
@@ -116,6 +127,28 @@ class ProcTree:
         )
         (self.root / "cpuinfo").write_text(cpus)
         self.update()
+
+    def _inside(self, folder: Path, process: FakeProcess) -> None:
+        """What the checklist looks at in a process that serves."""
+        (folder / "environ").write_bytes(b"NCCL_SOCKET_IFNAME=eth0\0OMP_NUM_THREADS=8\0")
+        (folder / "status").write_text(
+            f"Name:\t{process.name}\nVmSwap:\t       0 kB\nCpus_allowed_list:\t0-{CPUS - 1}\n"
+        )
+        (folder / "limits").write_text(
+            "Limit                     Soft Limit           Hard Limit           Units\n"
+            "Max open files            1024                 1048576              files\n"
+            "Max locked memory         unlimited            unlimited            bytes\n"
+        )
+        mapped = "7f0000000000-7f0000001000 r-xp 00000000 103:02 7 /usr/lib/libcudart.so.13.0.88\n"
+        (folder / "maps").write_text(mapped * 40)
+        (folder / "mountinfo").write_text(
+            "29 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n"
+        )
+        (folder / "fd").mkdir(exist_ok=True)
+        for number in range(3):
+            (folder / f"fd/{number}").touch()
+        if not (folder / "root").is_symlink():
+            (folder / "root").symlink_to(self._host)
 
     def update(self) -> None:
         """Move the counters on to now. Files are replaced whole: no reader sees half of one."""

@@ -26,6 +26,7 @@ SCENARIOS: Final = (
     Scenario("sixteen", "16 cards, two servers"),
 )
 
+MODEL_FOLDER: Final = "/models/GLM-5-NVFP4"
 DEFAULT: Final = SCENARIOS[0].name
 
 

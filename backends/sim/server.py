@@ -43,6 +43,7 @@ HOST: Final = "host"
 _MAX_PAYLOAD: Final = 8 << 20
 _CHUNK: Final = 65536
 _PROC_EVERY_S: Final = 1.0
+_PUT_BACK_S: Final = 0.2
 
 
 def simulated_modules(piece: bytes, scenario: str) -> bytes:
@@ -213,15 +214,24 @@ async def _keep_current(tree: ProcTree) -> None:
         await asyncio.to_thread(tree.update)
 
 
+async def _keep_back(folder: Path) -> None:
+    while True:
+        await asyncio.sleep(_PUT_BACK_S)
+        await asyncio.to_thread(host_tree.put_back, folder)
+
+
 async def run(scenario: str, port: int) -> None:
     """Serve until standard input ends."""
     with tempfile.TemporaryDirectory(prefix="gpuroom-demo-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / PROC).mkdir()
-        tree = ProcTree(folder / PROC, scenario)
+        tree = ProcTree(folder / PROC, scenario, host=folder / HOST)
         tree.write()
         host_tree.write(folder / HOST, folder / PROC, CPUS, SETUPS[scenario].cards)
-        keepers = [asyncio.create_task(_keep_current(tree))]
+        keepers = [
+            asyncio.create_task(_keep_current(tree)),
+            asyncio.create_task(_keep_back(folder / HOST)),
+        ]
         if SETUPS[scenario].load > 0:
             servers = DemoServers(folder)
             keepers.append(asyncio.create_task(asyncio.to_thread(servers.start_first, port)))

@@ -2,8 +2,8 @@
 
 Files, patterns, listings, links, device nodes, NVML, CUDA and commands are read in parallel, each
 with its value or error, source and time; nothing is written. What hangs is left behind at the
-deadline and said to be so. `root` puts another folder in the place of `/`: then commands are taken
-from below it alone, and CUDA is not touched.
+deadline and said to be so. `root` puts another folder in the place of `/`: then commands, and the
+python that asks CUDA, are taken from below it alone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import queue
 import re
 import stat
 import subprocess
+import sys
 import threading
 import time
 import zlib
@@ -144,7 +145,7 @@ class Gatherer:
             elif kind == "process":
                 processes.append((target, limit, needs_root))
             elif kind == "cuda":
-                cuda = not self.root
+                cuda = not self.root or self._find("python3") is not None
             elif kind == "engine":
                 engine = True
             elif kind == "command":
@@ -155,7 +156,10 @@ class Gatherer:
         if nvml or engine:
             workers.append(self._start(lambda: self._gpus(nvml, processes, engine)))
         if cuda:
-            workers.append(self._start(lambda: facts_gpu.cuda_facts(self._left(), self._keep_gpu)))
+            python = self._find("python3") if self.root else sys.executable
+            workers.append(
+                self._start(lambda: facts_gpu.cuda_facts(python, self._left(), self._keep_gpu))
+            )
         workers += self._read_files(jobs)
         for worker in workers:
             worker.join(max(0.0, self._left()))
@@ -163,7 +167,7 @@ class Gatherer:
             self._closed = True
             facts = dict(self._facts)
         if any(worker.is_alive() for worker in workers):
-            self._say_what_hangs(probes, facts)
+            self._say_what_hangs(probes, facts, cuda)
         return facts
 
     def _read_files(self, jobs: "queue.Queue[Callable[[], None]]") -> List[threading.Thread]:
@@ -181,11 +185,13 @@ class Gatherer:
             moved = len(self._facts)
         return workers
 
-    def _say_what_hangs(self, probes: List[Tuple[Any, ...]], facts: Dict[str, Entry]) -> None:
+    def _say_what_hangs(
+        self, probes: List[Tuple[Any, ...]], facts: Dict[str, Entry], cuda: bool
+    ) -> None:
         for kind, target, _, _, needs_root in probes:
             key = {"command": "cmd/" + target, "file": target, "cuda": "cuda/init",
                    "listing": target}.get(kind)  # fmt: skip
-            if key is not None and key not in facts and not (kind == "cuda" and self.root):
+            if key is not None and key not in facts and not (kind == "cuda" and not cuda):
                 facts[key] = (key, None, "ETIMEDOUT", target, time.time(), needs_root)
 
     def _job(self, function: Callable[..., None], *arguments: Any) -> Callable[[], None]:

@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import subprocess
-import sys
 import threading
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -208,12 +207,18 @@ def reason(nvml: Any, error: BaseException) -> str:
     return str(error)[:300] or type(error).__name__
 
 
-def cuda_facts(deadline_s: float, keep: Callable[[Entry], None]) -> None:
-    """CuInit and what follows, in a child process: it may hang, or end the process."""
+def cuda_facts(python: Optional[str], deadline_s: float, keep: Callable[[Entry], None]) -> None:
+    """CuInit and what follows, in a child process: it may hang, or end the process.
+
+    Args:
+        python: The host's python; None for the first of the PATH.
+        deadline_s: For how long the child is waited for.
+        keep: Gets each fact.
+    """
     source = "libcuda.so.1 in a child process"
     try:
         child = subprocess.run(
-            [sys.executable or "python3", "-c", CUDA_PROGRAM],
+            [python or "python3", "-c", CUDA_PROGRAM],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -59,14 +59,15 @@ def step_obstacles(a: StepResult, b: StepResult) -> list[Difference]:
     failed = [step.failed / step.sent if step.sent else 0.0 for step in (a, b)]
     if abs(failed[0] - failed[1]) > MAX_FAILURE_DIFFERENCE:
         found.append(Difference("failed requests", f"{failed[0]:.1%}", f"{failed[1]:.1%}"))
-    for key, x, y in (
+    for key, one, two in (
         ("tokens an answer", a.output_length, b.output_length),
         ("tokens a prompt", a.input_length, b.input_length),
     ):
-        if x is None or y is None or not max(x.mean, y.mean):
+        x, y = one.mean if one else None, two.mean if two else None
+        if x is None or y is None or not max(x, y):
             continue
-        if abs(x.mean - y.mean) / max(x.mean, y.mean) > MAX_LENGTH_DIFFERENCE:
-            found.append(Difference(key, f"{x.mean:.1f}", f"{y.mean:.1f}"))
+        if abs(x - y) / max(x, y) > MAX_LENGTH_DIFFERENCE:
+            found.append(Difference(key, f"{x:.1f}", f"{y:.1f}"))
     return found
 
 

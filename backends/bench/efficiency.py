@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from backends.bench.cards import Card, card_table
 from backends.bench.kv_cache import kv_type_of
 from backends.bench.possible import Possible, PossibleFigure, StepPossible
-from backends.bench.results import RunResult, StepResult
+from backends.bench.results import RunResult, StepResult, Summary
 from backends.bench.roofline import DecodeFigure, FigureKind, Roofline, roofline
 from backends.bench.step_time import Conditions, Layout
 from backends.bench.weights import Weights
@@ -64,9 +64,9 @@ def efficiency(
 def _step(
     label: str, steps: list[StepResult], weights: Weights, conditions: Conditions
 ) -> StepEfficiency:
-    prompt = _mean([s.input_length.mean for s in steps if s.input_length]) or 0.0
-    answer = _mean([s.output_length.mean for s in steps if s.output_length]) or 0.0
-    tpot = _mean([s.tpot_s.mean for s in steps if s.tpot_s])
+    prompt = _mean_of(s.input_length for s in steps) or 0.0
+    answer = _mean_of(s.output_length for s in steps) or 0.0
+    tpot = _mean_of(s.tpot_s for s in steps)
     rates = [r.output_tokens_per_s for s in steps if (r := s.steady or s.whole) is not None]
     batch = max(1, *(s.concurrency or s.max_in_flight for s in steps))
     speed = 1 / tpot if tpot else None
@@ -149,6 +149,10 @@ def _figure(figure: DecodeFigure) -> PossibleFigure:
         assumptions=figure.assumptions,
         absent=figure.absent or None,
     )
+
+
+def _mean_of(summaries: Iterable[Summary | None]) -> float | None:
+    return _mean([s.mean for s in summaries if s is not None and s.mean is not None])
 
 
 def _mean(values: list[float]) -> float | None:

@@ -122,20 +122,21 @@ def power_of(step: StepResult) -> float | None:
     return sum(known) if known and len(known) == len(powers) else None
 
 
-def _p50(summary: Summary) -> float:
+def _p50(summary: Summary) -> float | None:
     return summary.p50
 
 
-def _p99(summary: Summary) -> float:
+def _p99(summary: Summary) -> float | None:
     return summary.p99
 
 
 def _of(
     steps: Sequence[StepResult],
     which: Callable[[StepResult], Summary | None],
-    figure: Callable[[Summary], float],
+    figure: Callable[[Summary], float | None],
 ) -> float | None:
-    return _mean([figure(summary) for step in steps if (summary := which(step)) is not None])
+    found = (figure(summary) for step in steps if (summary := which(step)) is not None)
+    return _mean([value for value in found if value is not None])
 
 
 def _mean(values: Sequence[float]) -> float | None:

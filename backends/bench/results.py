@@ -125,17 +125,21 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """A distribution: exact percentiles (linear between neighbours), all of one unit."""
+    """A distribution: exact percentiles (linear between neighbours), all of one unit.
 
-    n: int
-    mean: float
-    stdev: float
-    min: float
-    p50: float
-    p90: float
-    p95: float
-    p99: float
-    max: float
+    Of another tool's run what that tool has told; what it has not is None.
+    """
+
+    n: int | None = None
+    """How many values it is of."""
+    mean: float | None = None
+    stdev: float | None = None
+    min: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
 
 
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,7 +207,8 @@ class ClientHealth(msgspec.Struct, frozen=True, kw_only=True):
     """How long the client held the load back."""
     merged_share: float | None = None
     """Token events that arrived in one read with another, of the streams read event by event."""
-    clock: ReceiveClock = ReceiveClock.KERNEL
+    clock: ReceiveClock | None = None
+    """None of another tool, which does not say."""
 
 
 class TokenLedger(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,7 +220,7 @@ class TokenLedger(msgspec.Struct, frozen=True, kw_only=True):
     usage_output: int | None = None
     usage_cached_input: int | None = None
     seen_output: int | None = None
-    """Token ids or events counted by the client."""
+    """Token ids or events counted by the client; of another tool, what it has counted."""
     server_input: int | None = None
     """By the server's own counters, over the same time."""
     server_output: int | None = None
@@ -314,7 +319,7 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     output_length: Summary | None = None
     reasoning_tokens: int | None = None
     token_source: TokenSource | None = None
-    """The worst of all requests."""
+    """The worst of all requests; None of another tool, which does not say."""
     events: int = 0
     tokens_per_event: float | None = None
     sampled_streams: int | None = None

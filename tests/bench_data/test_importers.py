@@ -11,11 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.bench.compare import Word, compare
+from backends.bench.export import to_csv, to_markdown
 from backends.bench.importers import ImportFailed, read_result, read_result_file
 from backends.bench.importers.failures import of_words
 from backends.bench.results import Failure, RunResult, to_json
 from tests.bench_data import other_tools
 from tests.bench_data.runs import run
+
+WRITTEN = Path(__file__).with_name("written")
 
 
 def read(value: object, name: str = "x") -> RunResult:
@@ -73,6 +76,69 @@ def test_sglang_lines_are_steps_and_repetitions() -> None:
 def test_a_rate_makes_an_open_loop() -> None:
     (step,) = read(other_tools.sglang(request_rate=8.0)).steps
     assert (step.label, step.rate_per_s, step.concurrency) == ("8/s", 8.0, None)
+
+
+def test_what_a_tool_does_not_tell_is_absent() -> None:
+    """Never the median as the least, nor p99 as the most."""
+    (step,) = read(other_tools.vllm()).steps
+    told = [step.ttft_s, step.tpot_s, step.gap_s]
+    for summary in told:
+        assert summary is not None
+        assert summary.p50 is not None
+        assert (summary.min, summary.p90, summary.p95, summary.max) == (None, None, None, None)
+    assert step.gap_s is not None
+    assert step.gap_s.n is None
+    assert step.client.clock is None
+    (early,) = read(other_tools.sglang_early()).steps
+    assert early.ttft_s is not None
+    assert (early.ttft_s.mean, early.ttft_s.stdev) == (None, None)
+    # All that prints and compares takes it.
+    run = read(other_tools.sglang_early())
+    assert "280.0" in to_markdown(run)
+    assert to_csv([run]).count("\n") == 2
+    assert compare(run, run).word is Word.NO_DIFFERENCE
+
+
+def test_a_file_that_vllm_wrote() -> None:
+    """`vllm bench serve` 0.34.0 with `--save-detailed`, of a llama.cpp server."""
+    result = read_result_file(WRITTEN / "vllm-0.34.0.json")
+    (step,) = result.steps
+    value = json.loads((WRITTEN / "vllm-0.34.0.json").read_bytes())
+    assert (step.label, step.succeeded, step.failed) == ("4 streams", 8, 0)
+    # Summaries of its lists are the figures that it has printed.
+    for summary, name in ((step.ttft_s, "ttft"), (step.gap_s, "itl"), (step.e2e_s, "e2el")):
+        assert summary is not None
+        figures = (summary.mean, summary.p50, summary.p90, summary.p95, summary.p99)
+        printed = [value[f"{p}_{name}_ms"] / 1e3 for p in ("mean", "p50", "p90", "p95", "p99")]
+        assert figures == pytest.approx(printed, abs=2e-6)
+    assert step.gap_s is not None
+    assert step.gap_s.n == sum(map(len, value["itls"]))
+    assert step.e2e_s is not None
+    assert (step.e2e_s.n, step.e2e_s.min, step.e2e_s.max) == (
+        8, min(value["latencies"]), max(value["latencies"]),
+    )  # fmt: skip
+    assert step.tpot_s is not None
+    assert (step.tpot_s.n, step.tpot_s.min) == (None, None)
+
+
+def test_vllm_lists_failed_requests_too() -> None:
+    value = other_tools.vllm_detailed(8)
+    value |= {"errors": ["", "Bad Gateway", *[""] * 6], "latencies": [1.0, 0.5, *[1.0] * 6]}
+    (step,) = read({**value, "completed": 7, "failed": 1}).steps
+    assert step.e2e_s is not None
+    assert step.ttft_s is not None
+    assert (step.e2e_s.n, step.e2e_s.min, step.ttft_s.n) == (7, 1.0, 7)
+
+
+def test_a_line_that_sglang_wrote() -> None:
+    """`sglang.bench_serving` 0.5.23, of a llama.cpp server."""
+    (step,) = read_result_file(WRITTEN / "sglang-0.5.23.jsonl").steps
+    assert (step.label, step.succeeded, step.rate_per_s) == ("4 streams", 8, None)
+    assert step.whole is not None
+    assert (step.whole.output_tokens, step.whole.input_tokens) == (128, 512)
+    assert step.gap_s is not None
+    assert step.gap_s.p99 == pytest.approx(0.004385690)
+    assert (step.gap_s.n, step.gap_s.min, step.gap_s.max) == (None, None, None)
 
 
 def test_guidellm() -> None:

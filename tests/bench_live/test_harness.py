@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,13 +17,15 @@ import msgspec
 import pytest
 
 from backends.bench.endpoint import parse_url
+from backends.bench.harness import remote
 from backends.bench.harness.commands import HARNESSES, command, wanted
-from backends.bench.harness.run import HarnessRun, prepare_harness, program, too_fast
+from backends.bench.harness.judge import final_word, miscounted, too_fast, why_failed
+from backends.bench.harness.run import HarnessRun, prepare_harness, program
 from backends.bench.identify import Server
 from backends.bench.onhost import HostGenerator, through
 from backends.bench.plan import Plan
 from backends.bench.provenance import python_of
-from backends.bench.results import RunStatus, Severity, StepResult, Throughput
+from backends.bench.results import RunStatus, Severity, StepResult, Throughput, TokenLedger
 from backends.bench.run_events import Event, ToolSaid
 from backends.bench.steps import unroll
 from backends.errors import UsageError
@@ -35,14 +38,20 @@ STAND_IN = """#!{python}
 import os, pathlib, sys, time
 words = sys.argv[1:]
 if words[0] == "-c":
-    print("1.2.3")
+    print("a line of a Python that greets")
+    print('["1.2.3", ' + {module} + ']')
     raise SystemExit
+assert words[:2] == ["-m", "the.module"], words
 print("Starting the benchmark", flush=True)
 if os.environ.get("STAND_IN") == "hang" or {hang}:
     pathlib.Path({folder!r}, "running").write_text(str(os.getpid()))
     time.sleep(600)
 if {fail}:
+    print("Traceback (most recent call last):")
+    print('  File "x.py", line 1, in <module>')
     print("ValueError: no such tokenizer")
+    for number in range(40):
+        print("leaked instance", number)
     raise SystemExit(1)
 text = pathlib.Path({folder!r}, "result.json").read_text()
 print(os.environ.get("GUIDELLM__MAX_WORKER_PROCESSES", "as many as it likes"))
@@ -64,12 +73,25 @@ WRITES = {
 }
 
 
-def stand_in(folder: Path, tool: str, *, hang: bool = False, fail: bool = False) -> str:
-    (folder / "result.json").write_text(json.dumps(WRITES[tool]()))
+def stand_in(
+    folder: Path,
+    tool: str,
+    *,
+    hang: bool = False,
+    fail: bool = False,
+    module: str = '"the.module"',
+    result: object = None,
+) -> str:
+    (folder / "result.json").write_text(json.dumps(result or WRITES[tool]()))
     path = folder / "python"
     path.write_text(
         STAND_IN.format(
-            python=sys.executable, hang=hang, fail=fail, folder=str(folder), target=TARGETS[tool]
+            python=sys.executable,
+            hang=hang,
+            fail=fail,
+            module=repr(module),
+            folder=str(folder),
+            target=TARGETS[tool],
         )
     )
     path.chmod(0o755)
@@ -118,6 +140,10 @@ async def test_a_tools_output_becomes_the_same_result(
     assert step.succeeded > 0
     assert step.whole is not None
     assert step.ttft_s is not None
+    # It has no stamps of the kernel, and its count stands in the ledger as its own.
+    assert (step.client.clock, step.token_source) == (None, None)
+    assert step.ledger.asked_output == step.succeeded * 10
+    assert step.ledger.seen_output == step.whole.output_tokens
 
 
 async def test_a_tool_that_fails_is_said_in_its_own_words(
@@ -127,7 +153,9 @@ async def test_a_tool_that_fails_is_said_in_its_own_words(
     async with asyncio.timeout(60):
         result = await run.execute()
     assert result.status is RunStatus.BROKEN
-    assert "no such tokenizer" in (result.error or "")
+    assert (result.error or "").endswith(
+        "with status 1 at 4 streams: ValueError: no such tokenizer"
+    )
 
 
 async def test_a_python_without_the_tool_is_said_before_anything_runs(
@@ -138,6 +166,46 @@ async def test_a_python_without_the_tool_is_said_before_anything_runs(
         result = await run.execute()
     assert result.status is RunStatus.BROKEN
     assert "--python" in (result.error or "")
+
+
+async def test_a_version_without_the_module_is_said_before_anything_runs(
+    here: HostSession, scheduled: Scheduled, tmp_path: Path
+) -> None:
+    python = stand_in(tmp_path, "sglang", module="null")
+    run = await make(here, scheduled, "sglang", python, [])
+    async with asyncio.timeout(60):
+        result = await run.execute()
+    assert result.status is RunStatus.BROKEN
+    assert "sglang 1.2.3 has no module sglang.benchmark.serving or sglang" in (result.error or "")
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        (("bench_serving.py",), "sglang.bench_serving"),
+        (("bench_serving.py", "benchmark/serving.py"), "sglang.benchmark.serving"),
+        (("benchmark/serving/__init__.py",), "sglang.benchmark.serving"),
+        (("other.py",), None),
+    ],
+)
+def test_the_module_is_the_one_that_is_there(
+    tmp_path: Path, files: tuple[str, ...], found: str | None
+) -> None:
+    package = tmp_path / "sglang"
+    for name in ("__init__.py", *files):
+        path = package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("raise SystemExit('imported')\n")
+    information = tmp_path / "sglang-0.5.0.dist-info" / "METADATA"
+    information.parent.mkdir()
+    information.write_text("Metadata-Version: 2.1\nName: sglang\nVersion: 0.5.0\n")
+    done = subprocess.run(
+        [sys.executable, "-c", remote.LOOK, "sglang", *HARNESSES["sglang"].modules],
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == ["0.5.0", found]
 
 
 async def test_stopped_no_process_of_the_tool_stays(
@@ -180,13 +248,24 @@ def test_a_plan_becomes_arguments() -> None:
     server = Server(model="; rm -rf /")
     want = wanted(tool, plan, unroll(plan)[0], parse_url("http://h:1"), server, "/models/x")
     words = command(tool, "/v/bin/python", want, ["--trust-remote-code"])
-    assert words[:4] == ["/v/bin/python", "-m", "vllm.entrypoints.cli.main", "bench"]
+    assert words[:4] == ["/v/bin/python", "-m", "@MODULE@", "bench"]
     for name, value in (
         ("--model", "; rm -rf /"), ("--tokenizer", "/models/x"), ("--max-concurrency", "4"),
         ("--num-prompts", "8"), ("--random-input-len", "32"), ("--random-output-len", "10"),
     ):  # fmt: skip
         assert words[words.index(name) + 1] == value
     assert words[-1] == "--trust-remote-code"
+
+
+@pytest.mark.parametrize(("engine", "flushes"), [("sglang", True), ("llamacpp", False)])
+def test_sglang_empties_the_cache_of_its_own_engine_alone(engine: str, flushes: bool) -> None:
+    plan, tool = msgspec.structs.replace(closed(4, 8), flush_cache=True), HARNESSES["sglang"]
+    server = Server(model="m", engine=engine)
+    want = wanted(tool, plan, unroll(plan)[0], parse_url("http://h:1"), server, None)
+    assert ("--flush-cache" in tool.words(want)) is flushes
+    plan = msgspec.structs.replace(plan, flush_cache=False)
+    want = wanted(tool, plan, unroll(plan)[0], parse_url("http://h:1"), server, None)
+    assert "--flush-cache" not in tool.words(want)
 
 
 def test_guidellm_sends_poisson_arrivals_from_one_process() -> None:
@@ -248,3 +327,73 @@ async def test_a_tool_that_does_not_keep_its_rate_makes_a_result_that_is_not_to_
     assert found.severity is Severity.ERROR
     assert "0.01/s was asked for" in found.text
     assert said[-1] == "1"
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("ValueError: no such tokenizer", "ValueError: no such tokenizer"),
+        ("requests.exceptions.HTTPError: 404 Client Error", None),
+        ("(APIServer pid=12) RuntimeError: out of luck", "RuntimeError: out of luck"),
+        ("KeyboardInterrupt", "KeyboardInterrupt"),
+        ("serving.py: error: unrecognized arguments: --x", None),
+        ("  warnings.warn(f'Only CUDA')", ""),
+        ("an Error: in a sentence", ""),
+        ("100%|####| 8/8 [00:00<00:00]", ""),
+        (' - leaked type "PROPAGATE_NAN"', ""),
+    ],
+)
+def test_the_final_word_of_a_tool(line: str, word: str | None) -> None:
+    assert (final_word(line) or "") == (line if word is None else word)
+
+
+def test_why_a_tool_failed() -> None:
+    assert why_failed("ValueError: x", ["noise", "more"], "") == "ValueError: x"
+    assert why_failed(None, ["a", "b", "c", "d"], "") == "b; c; d"
+    assert why_failed(None, [], "no such file") == "no such file"
+
+
+@pytest.mark.parametrize(
+    ("counted", "made", "words"),
+    [
+        (176, 256, "counted 176 output tokens, the server's own counters 256: it miscounts, or"),
+        (256, 256, ""),
+        (256, 272, ""),  # its warm-up
+        (256, 300, "(and 16 at most beside what it measured)"),
+        (256, 200, "the server's own counters 200: it miscounts"),
+        (None, 256, ""),
+        (256, None, ""),
+    ],
+)
+def test_tokens_that_do_not_add_up_are_told(
+    counted: int | None, made: int | None, words: str
+) -> None:
+    step = StepResult(
+        index=0, repetition=0, label="x", load={}, start_s=0.0, end_s=1.0, succeeded=16,
+        ledger=TokenLedger(seen_output=counted, server_output=made),
+    )  # fmt: skip
+    found = miscounted(step, 0 if counted == 176 else 16, 16, by_time=False) or ""
+    assert words in found
+    assert bool(words) is bool(found)
+
+
+def test_requests_that_were_cut_off_may_have_made_tokens() -> None:
+    step = StepResult(
+        index=0, repetition=0, label="x", load={}, start_s=0.0, end_s=1.0, succeeded=16, failed=1,
+        cancelled=1, concurrency=4, ledger=TokenLedger(seen_output=160, server_output=219),
+    )  # fmt: skip
+    assert miscounted(step, 0, 10, by_time=True) is None
+    assert miscounted(step, 0, 10, by_time=False) is not None
+
+
+async def test_a_tool_that_miscounts_makes_a_result_that_is_not_to_be_trusted(
+    here: HostSession, scheduled: Scheduled, tmp_path: Path
+) -> None:
+    python = stand_in(tmp_path, "sglang")
+    run = await make(here, scheduled, "sglang", python, [])
+    async with asyncio.timeout(60):
+        result = await run.execute()
+    # It tells of 8192 tokens, and the server has made none.
+    (found,) = [one for one in result.findings if one.key == "token_count"]
+    assert (found.severity, found.step) == (Severity.ERROR, 0)
+    assert "sglang counted 8192 output tokens, the server's own counters 0" in found.text

@@ -46,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(result.plan.toml.rstrip())
         return 0
     print(f"run {result.run_id}, {result.started_utc:%Y-%m-%d %H:%M} UTC, {result.status.value}")
+    if result.error:
+        print(f"  {result.error}")
     for line in _produced_by(result):
         print(f"  {line}")
     print()

@@ -34,7 +34,8 @@ def step_line(step: StepResult) -> str:
 
 def duration(summary: Summary | None, which: str) -> str:
     """One figure of a summary of seconds, with its unit; a dash where there is none."""
-    return "-" if summary is None else seconds(getattr(summary, which))
+    value: float | None = getattr(summary, which) if summary is not None else None
+    return "-" if value is None else seconds(value)
 
 
 def seconds(value: float) -> str:
@@ -81,12 +82,13 @@ def footer(result: RunResult) -> Iterable[str]:
         f"{result.plan.digest[:12]}, seed {result.plan.seed}"
     )
     ours = result.harness == "gpuroom"
-    clocks = sorted({str(step.client.clock) for step in result.steps})
+    clocks = sorted({str(step.client.clock) for step in result.steps if step.client.clock})
     sources = sorted({str(step.token_source) for step in result.steps if step.token_source})
+    counted_by = ", ".join(sources) or ("-" if ours else result.harness)
     yield (
         f"client {result.client.where} on {result.client.hostname}, "
         + (f"receive clock {', '.join(clocks) or '-'}" if ours else result.client.generator)
-        + f"; output tokens counted by {', '.join(sources) or '-'}"
+        + f"; output tokens counted by {counted_by}"
     )
 
 

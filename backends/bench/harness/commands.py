@@ -1,7 +1,7 @@
 """From a plan to the argument vectors of other tools. Pure.
 
 What a tool cannot be told to do as the plan wants it is refused, not approximated. Options as of
-vLLM 0.33 (`vllm bench serve --help`), SGLang 0.5 (`python -m sglang.bench_serving --help`),
+vLLM 0.34 (`vllm bench serve --help`), SGLang 0.5 (`python -m sglang.benchmark.serving --help`),
 GuideLLM 0.8 (`guidellm run --help`) and AIPerf 0.13 (`aiperf profile --help`).
 """
 
@@ -38,7 +38,8 @@ class Wanted:
         requests: In all; None where `duration_s` ends it.
         duration_s: How long it lasts.
         ignore_eos: Whether answers are as long as asked.
-        flush: Whether to empty the prefix cache before.
+        flush: Whether the tool is to empty the server's prefix cache after its warm-up; where it
+            knows no way that this engine has, it is emptied before the step alone.
         seed: For prompts and arrivals.
     """
 
@@ -66,23 +67,25 @@ class Harness:
     Attributes:
         name: On the command line.
         distribution: Its package, for the version.
-        module: What `python -m` runs.
+        modules: What `python -m` runs: the first of these that is there.
         result: Pattern of the file it writes, in its folder.
         words: Its arguments, after the module.
         counts: It ends by a number of requests alone.
         key_env: The variable that it takes the server's key from; None where it takes none that
             other users of the host could not read.
         env: Variables that it needs for a step.
+        warm_up: Output tokens that it asks for before it measures.
     """
 
     name: str
     distribution: str
-    module: str
+    modules: tuple[str, ...]
     result: str
     words: Callable[[Wanted], list[str]]
     counts: bool
     key_env: str | None
     env: Callable[[Wanted], dict[str, str]] = lambda want: {}
+    warm_up: Callable[[Wanted], int] = lambda want: 0
 
 
 def _vllm(want: Wanted) -> list[str]:
@@ -133,6 +136,11 @@ def _sglang(want: Wanted) -> list[str]:
     if want.rate_per_s is not None:
         words += ["--request-rate", f"{want.rate_per_s:g}"]
     return words
+
+
+def _sglang_warm_up(want: Wanted) -> int:
+    """One request, of 32 tokens at most."""
+    return min(want.output_tokens, 32)
 
 
 def _guidellm(want: Wanted) -> list[str]:
@@ -202,27 +210,30 @@ HARNESSES: Final = {
     tool.name: tool
     for tool in (
         Harness(
-            "vllm", "vllm", "vllm.entrypoints.cli.main", "result.json", _vllm, True,
+            "vllm", "vllm", ("vllm.entrypoints.cli.main",), "result.json", _vllm, True,
             "OPENAI_API_KEY",
         ),
         Harness(
-            "sglang", "sglang", "sglang.bench_serving", "result.jsonl", _sglang, True,
-            "OPENAI_API_KEY",
+            "sglang", "sglang", ("sglang.benchmark.serving", "sglang.bench_serving"),
+            "result.jsonl", _sglang, True, "OPENAI_API_KEY", warm_up=_sglang_warm_up,
         ),
         Harness(
-            "guidellm", "guidellm", "guidellm", "report.json", _guidellm, False, None,
+            "guidellm", "guidellm", ("guidellm",), "report.json", _guidellm, False, None,
             _guidellm_env,
         ),
         Harness(
-            "aiperf", "aiperf", "aiperf", "**/profile_export_aiperf.json", _aiperf, False, None
+            "aiperf", "aiperf", ("aiperf",), "**/profile_export_aiperf.json", _aiperf, False, None
         ),
     )
 }  # fmt: skip
 
 
 def command(tool: Harness, python: str, want: Wanted, more: Sequence[str] = ()) -> list[str]:
-    """The argument vector; `@OUT@` in it stands for the folder to write to."""
-    return [python, "-m", tool.module, *tool.words(want), *more]
+    """The argument vector; `@MODULE@` and `@OUT@` stand for the module and the folder to write to.
+
+    Both are known on the host alone.
+    """
+    return [python, "-m", "@MODULE@", *tool.words(want), *more]
 
 
 def wanted(
@@ -272,7 +283,7 @@ def wanted(
         requests=requests,
         duration_s=step.duration_s if requests is None else None,
         ignore_eos=plan.ignore_eos,
-        flush=plan.flush_cache,
+        flush=plan.flush_cache and server.engine == "sglang",
         seed=plan.seed,
     )
 

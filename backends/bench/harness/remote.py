@@ -35,6 +35,26 @@ MAX_LINE_BYTES = 4000
 TERM_S = 3.0
 KEPT_FROM_ENV = ("LD_PRELOAD",)
 
+# Which of the modules is there, by its file: to import a package in order to look into it can take
+# half a minute.
+LOOK = """
+import importlib.metadata, importlib.util, json, os, sys
+def there(name):
+    first, *rest = name.split(".")
+    found = importlib.util.find_spec(first)
+    if found is None:
+        return False
+    if not rest:
+        return True
+    for folder in found.submodule_search_locations or ():
+        path = os.path.join(folder, *rest)
+        if os.path.isfile(path + ".py") or os.path.isfile(os.path.join(path, "__init__.py")):
+            return True
+    return False
+modules = [name for name in sys.argv[2:] if there(name)]
+print(json.dumps([importlib.metadata.version(sys.argv[1]), modules[0] if modules else None]))
+"""
+
 _libc: Any = None
 try:
     _libc = ctypes.CDLL(None, use_errno=True)
@@ -147,6 +167,7 @@ class Runner:
         self._began = time.monotonic()
         self._mark = "%d-%d" % (os.getpid(), time.time_ns())
         self._folder = tempfile.mkdtemp(prefix="gpuroom-bench-")
+        self._module = ""
 
     def _at(self) -> float:
         return time.monotonic() - self._began
@@ -162,10 +183,10 @@ class Runner:
         env["PYTHONUNBUFFERED"] = "1"
         return env
 
-    def version(self) -> Optional[str]:
-        """Of the tool's distribution, as its Python has it; None where it has none."""
-        code = "import sys, importlib.metadata as m; print(m.version(sys.argv[1]))"
-        command = [self._job["python"], "-c", code, self._job["distribution"]]
+    def look(self) -> List[Optional[str]]:
+        """Version of the tool's distribution and its module, as its Python has them, or None."""
+        command = [self._job["python"], "-c", LOOK, self._job["distribution"]]
+        command += self._job["modules"]
         try:
             done = subprocess.run(
                 command,
@@ -175,20 +196,24 @@ class Runner:
                 stderr=subprocess.DEVNULL,
                 timeout=60,
             )
-        except (OSError, subprocess.SubprocessError):
-            return None
-        words = done.stdout.decode("utf-8", "replace").split()
-        return words[-1] if done.returncode == 0 and words else None
+            last = done.stdout.decode("utf-8", "replace").strip().split("\n")[-1]
+            version, module = json.loads(last)
+        except (OSError, subprocess.SubprocessError, ValueError, TypeError):
+            return [None, None]
+        return [version, module] if done.returncode == 0 else [None, None]
 
     def run(self) -> None:
         """Carry it out."""
         say = self._output.say
+        version, module = self.look()
+        self._module = module or ""
         say(
             t="begin",
             epoch_unix_s=time.time(),
             hostname=socket.gethostname(),
             python=sys.version.split()[0],
-            version=self.version(),
+            version=version,
+            module=module,
             room={"cpus": os.cpu_count()},
         )
         try:
@@ -210,6 +235,7 @@ class Runner:
         out = os.path.join(self._folder, str(number))
         os.mkdir(out)
         argv = [word.replace("@OUT@", out) for word in command["argv"]]
+        argv = [self._module if word == "@MODULE@" else word for word in argv]
         env = dict(self._environment(), **(command.get("env") or {}))
         try:
             process = subprocess.Popen(

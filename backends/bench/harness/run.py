@@ -8,7 +8,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import math
 import zlib
 from collections import deque
 from collections.abc import Sequence
@@ -21,7 +20,8 @@ import msgspec
 from backends.bench.document import document, new_run_id
 from backends.bench.endpoint import Endpoint, Fetch
 from backends.bench.gpuwindow import GpuSampler
-from backends.bench.harness.commands import Harness, command, wanted
+from backends.bench.harness.commands import Harness, Wanted, command, wanted
+from backends.bench.harness.judge import final_word, miscounted, too_fast, why_failed
 from backends.bench.importers import MAX_FILE_BYTES, ImportFailed, read_result
 from backends.bench.messages import maybe, real, whole
 from backends.bench.plan import Plan
@@ -37,6 +37,7 @@ from backends.bench.results import (
     RunStatus,
     Severity,
     StepResult,
+    TokenLedger,
 )
 from backends.bench.run_events import Listener, Noticed, StepEnded, ToolSaid
 from backends.bench.surroundings import Surroundings
@@ -131,6 +132,8 @@ class HarnessRun:
         self._pieces = bytearray()
         self._unpacker = zlib.decompressobj()
         self._said: deque[str] = deque(maxlen=LAST_LINES)
+        self._final: str | None = None
+        self._wants: list[Wanted] = []
         self._started: dict[int, float] = {}
         self._stopping = asyncio.Event()
         self._started_utc = datetime.now(UTC)
@@ -183,6 +186,7 @@ class HarnessRun:
             want = wanted(
                 self._tool, prepared.plan, step, prepared.endpoint, prepared.server, self._tokenizer
             )
+            self._wants.append(want)
             argv = command(self._tool, self._python, want, self._more)
             commands.append(
                 {"argv": argv, "result": self._tool.result, "env": self._tool.env(want)}
@@ -190,6 +194,7 @@ class HarnessRun:
         return {
             "python": self._python,
             "distribution": self._tool.distribution,
+            "modules": list(self._tool.modules),
             "env_of": self._pid,
             "env": env,
             "commands": commands,
@@ -217,6 +222,7 @@ class HarnessRun:
         elif kind == "line":
             text = clean(str(message.get("text")), 400)
             self._said.append(text)
+            self._final = final_word(text) or self._final
             self._listener(ToolSaid(number, text))
         elif kind == "file":
             self._take_piece(message)
@@ -229,19 +235,26 @@ class HarnessRun:
         self._begin = message
         self._around.begin()
         version = message.get("version")
-        if version is None:
+        if version is not None:
+            self._version = clean(str(version), 60)
+            if message.get("module") is not None:
+                return
+            self._error = (
+                f"{self._tool.distribution} {self._version} has no module "
+                f"{' or '.join(self._tool.modules)}: another version is needed"
+            )
+        else:
             self._error = (
                 f"{self._tool.distribution} is not installed in {self._python}, or there is no "
                 "such Python: give the Python that has it (--python)"
             )
-            await self._generator.command(b'{"do":"stop"}\n')
-            return
-        self._version = clean(str(version), 60)
+        await self._generator.command(b'{"do":"stop"}\n')
 
     async def _between(self, number: int) -> None:
         self._pieces.clear()
         self._unpacker = zlib.decompressobj()
         self._said.clear()
+        self._final = None
         if self._prepared.plan.flush_cache:
             await self._around.flush(self._prepared.server.engine)
         if number:
@@ -273,16 +286,22 @@ class HarnessRun:
             return
         self._tool_name = found.harness
         result = self._placed(number, found.steps[0], message)
+        place, name, want = len(self._results), self._tool.name, self._wants[number]
         fast = too_fast(result)
         if fast is not None:
-            text = f"{self._tool.name} {fast}: the figures are of another load"
-            self._notice("rate_not_kept", Severity.ERROR, text, len(self._results))
+            text = f"{name} {fast}: the figures are of another load"
+            self._notice("rate_not_kept", Severity.ERROR, text, place)
+        warm_up, by_time = self._tool.warm_up(want), want.requests is None
+        wrong = miscounted(result, warm_up, want.output_tokens, by_time)
+        if wrong is not None:
+            self._notice("token_count", Severity.ERROR, f"{name} {wrong}", place)
         self._results.append(result)
         self._listener(StepEnded(result))
 
     async def _failed(self, number: int, message: dict[str, object]) -> None:
         label = self._prepared.steps[number].label
-        said = "; ".join(list(self._said)[-3:]) or clean(str(message.get("error") or ""), 300)
+        error = clean(str(message.get("error") or ""), 300)
+        said = why_failed(self._final, self._said, error)
         status = message.get("status")
         how = f"ended with status {status}" if status else "wrote no result that can be read"
         self._error = f"{self._tool.name} {how} at {label}: {said}"
@@ -302,8 +321,15 @@ class HarnessRun:
         if whole_run is not None:
             whole_run = msgspec.structs.replace(whole_run, start_s=start_s, end_s=end_s)
         load = {k: v for k, v in spec.load.items() if isinstance(v, str | int | float)}
+        want = self._wants[number]
+        ledger = TokenLedger(
+            asked_input=step.succeeded * want.input_tokens,
+            asked_output=step.succeeded * want.output_tokens,
+            seen_output=whole_run.output_tokens if whole_run is not None else None,
+        )
         step = msgspec.structs.replace(
             step,
+            ledger=ledger,
             index=spec.index,
             repetition=spec.repetition,
             label=spec.label,
@@ -363,19 +389,3 @@ class HarnessRun:
             result.client, generator=f"{self._tool_name} {self._version}".strip()
         )
         return msgspec.structs.replace(result, harness=self._tool_name, client=client)
-
-
-def too_fast(step: StepResult) -> str | None:
-    """Whether an open loop came faster than it was asked to, beyond what chance allows.
-
-    Of n Poisson arrivals the time that they take varies by 1 / sqrt(n) of itself; four times that
-    is let pass. Slower says nothing: a server that is late drags the end out.
-    """
-    ended = step.succeeded + step.failed
-    seconds = step.whole.end_s - step.whole.start_s if step.whole is not None else 0.0
-    if step.rate_per_s is None or ended < 2 or seconds <= 0:
-        return None
-    rate = ended / seconds
-    if rate <= step.rate_per_s * (1 + 4 / math.sqrt(ended)):
-        return None
-    return f"sent {ended} requests at {rate:.3g}/s, and {step.rate_per_s:g}/s was asked for"

@@ -61,9 +61,9 @@ def read(values: list[Object], raw: bytes, name: str) -> RunResult:
             whole(value, "total_osl", "avg") or _total(value, "output", good),
         ),
         ttft_s=summary(value, "time_to_first_token", good),
-        ttfa_s=summary(value, "time_to_first_output_token", good),
-        tpot_s=summary(value, "inter_token_latency", good),
-        gap_s=summary(value, "inter_chunk_latency", 0),
+        ttfa_s=summary(value, "time_to_first_output_token", None),
+        tpot_s=summary(value, "inter_token_latency", None),
+        gap_s=summary(value, "inter_chunk_latency", None),
         e2e_s=summary(value, "request_latency", good),
         output_length=summary(value, "output_sequence_length", good),
         input_length=summary(value, "input_sequence_length", good),
@@ -112,7 +112,7 @@ def _errors(value: Object) -> dict[str, int]:
     return found
 
 
-def summary(value: Object, metric: str, count: int) -> Summary | None:
+def summary(value: Object, metric: str, count: int | None) -> Summary | None:
     """The distribution of a metric, in seconds where its unit is one of time."""
     figures = {
         "mean": number(value, metric, "avg"),

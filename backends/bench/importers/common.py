@@ -130,26 +130,20 @@ def summary_of(values: Iterable[float]) -> Summary | None:
     )
 
 
-def summary_from(count: int, scale: float, figures: Mapping[str, float | None]) -> Summary | None:
-    """A summary of what a tool has printed: what it leaves out is filled from its neighbours.
+def summary_from(
+    count: int | None, scale: float, figures: Mapping[str, float | None]
+) -> Summary | None:
+    """A summary of what a tool has printed: what it leaves out is absent.
 
     Args:
-        count: How many values it is of.
+        count: How many values it is of; None where it does not say.
         scale: To seconds, such as 0.001.
         figures: `mean`, `stdev`, `min`, `p50`, `p90`, `p95`, `p99`, `max`, as far as known.
     """
     known = {name: value * scale for name, value in figures.items() if value is not None}
     if "mean" not in known and "p50" not in known:
         return None
-    middle = known.get("p50", known.get("mean", 0.0))
-    mean = known.get("mean", middle)
-    p90 = known.get("p90", middle)
-    p95 = known.get("p95", p90)
-    p99 = known.get("p99", p95)
-    return Summary(
-        n=count, mean=mean, stdev=known.get("stdev", 0.0), min=known.get("min", middle),
-        p50=middle, p90=p90, p95=p95, p99=p99, max=known.get("max", p99),
-    )  # fmt: skip
+    return Summary(n=count, **known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def read(values: list[Object], raw: bytes, name: str) -> RunResult:
         succeeded=good,
         whole=rates,
         ttft_s=aiperf.summary(value, "time_to_first_token", good),
-        tpot_s=aiperf.summary(value, "inter_token_latency", good),
+        tpot_s=aiperf.summary(value, "inter_token_latency", None),
         e2e_s=aiperf.summary(value, "request_latency", good),
         output_length=aiperf.summary(value, "output_sequence_length", good),
         input_length=aiperf.summary(value, "input_sequence_length", good),

@@ -151,4 +151,4 @@ def _summary(value: Object, metric: str, scale: float) -> Summary | None:
     for p in ("p50", "p90", "p95", "p99"):
         figure = number(found, "percentiles", p)
         figures[p] = figure if figure is not None else number(found, p) or figures.get(p)
-    return summary_from(whole(found, "count"), scale, figures)
+    return summary_from(whole(found, "count") or None, scale, figures)

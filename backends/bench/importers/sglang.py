@@ -90,8 +90,8 @@ def _step(value: Object) -> StepResult:
             whole(value, "total_output_tokens"),
         ),
         ttft_s=_summary(value, "ttft", completed),
-        tpot_s=_summary(value, "tpot", completed),
-        gap_s=_summary(value, "itl", 0),
+        tpot_s=_summary(value, "tpot", None),
+        gap_s=_summary(value, "itl", None),
         e2e_s=_summary(value, "e2e_latency", completed),
         output_length=summary_of(numbers(value, "output_lens")),
         input_length=summary_of(numbers(value, "input_lens")),
@@ -106,7 +106,7 @@ def _failed(value: Object) -> int:
     return whole(value, "failed")
 
 
-def _summary(value: Object, name: str, count: int) -> Summary | None:
+def _summary(value: Object, name: str, count: int | None) -> Summary | None:
     figures = {
         "mean": number(value, f"mean_{name}_ms"),
         "stdev": number(value, f"std_{name}_ms"),

@@ -71,6 +71,7 @@ def _step(value: Object, index: int) -> StepResult:
     requests = _requests(value)
     lengths = [length for length in numbers(value, "output_lens") if length > 0]
     inputs = numbers(value, "input_lens")
+    gaps = _gaps(value)
     return StepResult(
         index=index,
         repetition=0,
@@ -89,17 +90,38 @@ def _step(value: Object, index: int) -> StepResult:
             duration, completed, whole(value, "total_input_tokens"),
             whole(value, "total_output_tokens"),
         ),
-        ttft_s=_summary(value, "ttft", completed),
-        tpot_s=_summary(value, "tpot", completed),
-        gap_s=_summary(value, "itl", 0),
-        e2e_s=_summary(value, "e2el", completed) or summary_of(r.e2e_s for r in requests),
+        ttft_s=summary_of(_good(value, "ttfts")) or _summary(value, "ttft", completed),
+        tpot_s=_summary(value, "tpot", None),
+        gap_s=summary_of(gaps) or _summary(value, "itl", None),
+        e2e_s=summary_of(_good(value, "latencies"))
+        or _summary(value, "e2el", completed)
+        or summary_of(r.e2e_s for r in requests),
         output_length=summary_of(lengths),
         input_length=summary_of(inputs),
         blocks=blocks_of(requests),
     )  # fmt: skip
 
 
-def _summary(value: Object, name: str, count: int) -> Summary | None:
+def _good(value: Object, name: str) -> list[float]:
+    """A figure of each successful request, where `--save-detailed` has listed it."""
+    figures = numbers(value, name)
+    errors = texts(value, "errors")
+    if len(errors) != len(figures):
+        errors = [""] * len(figures)
+    return [
+        figure for figure, error in zip(figures, errors, strict=True) if figure > 0 and not error
+    ]
+
+
+def _gaps(value: Object) -> list[float]:
+    """The gaps of all requests together."""
+    listed = entry(value, "itls")
+    if not isinstance(listed, list):
+        return []
+    return [gap for own in listed for gap in numbers({"gaps": own}, "gaps")]
+
+
+def _summary(value: Object, name: str, count: int | None) -> Summary | None:
     figures = {
         "mean": number(value, f"mean_{name}_ms"),
         "stdev": number(value, f"std_{name}_ms"),
@@ -113,18 +135,23 @@ def _requests(value: Object) -> list[Request]:
     """Each successful request, where `--save-detailed` has listed them."""
     starts, ttfts = numbers(value, "start_times"), numbers(value, "ttfts")
     inputs, outputs = numbers(value, "input_lens"), numbers(value, "output_lens")
-    gaps = entry(value, "itls")
-    if not isinstance(gaps, list) or not starts:
-        return []
-    if len({len(starts), len(ttfts), len(inputs), len(outputs), len(gaps)}) != 1:
+    totals = numbers(value, "latencies") or _sums(ttfts, entry(value, "itls"))
+    if not starts or len({len(x) for x in (starts, ttfts, inputs, outputs, totals)}) != 1:
         return []
     begin = min(starts)
-    out: list[Request] = []
-    for start, ttft, tokens_in, tokens_out, own in zip(
-        starts, ttfts, inputs, outputs, gaps, strict=True
-    ):
-        between = numbers({"gaps": own}, "gaps")
-        if tokens_out > 0 and ttft > 0:
-            total = ttft + sum(between)
-            out.append(Request(start - begin, ttft, total, int(tokens_in), int(tokens_out)))
-    return out
+    return [
+        Request(start - begin, ttft, total, int(tokens_in), int(tokens_out))
+        for start, ttft, total, tokens_in, tokens_out in zip(
+            starts, ttfts, totals, inputs, outputs, strict=True
+        )
+        if tokens_out > 0 and 0 < ttft <= total
+    ]
+
+
+def _sums(ttfts: list[float], gaps: object) -> list[float]:
+    """Latencies of before 0.34, which did not list them: the first token and all gaps after it."""
+    if not isinstance(gaps, list) or len(gaps) != len(ttfts):
+        return []
+    return [
+        ttft + sum(numbers({"gaps": own}, "gaps")) for ttft, own in zip(ttfts, gaps, strict=True)
+    ]

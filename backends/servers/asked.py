@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from backends.servers.engines import Engine, EngineId
+from backends.servers.recognise import server_words
 from backends.servers.secretwords import masked
 
 
@@ -24,6 +25,8 @@ MANY_VALUES: Final = frozenset(
     {"--served-model-name", "--cuda-graph-bs", "--lora-paths", "--lora-modules"}
 )
 """Options that may take several values."""
+_NAMES: Final = ("served_model_name", "alias")
+"""Options that may give a model several names."""
 _ENGINE_WORDS: Final = frozenset({"serve", "run", "start"})
 
 
@@ -32,8 +35,10 @@ def read_argv(engine: Engine, argv: Sequence[str]) -> Asked:
 
     `--name value`, `--name=value`, flags (which become `True`) and repeated options are
     understood, as are the spellings that the engine's module lists. The first argument of
-    `vllm serve` and `trtllm-serve` that is no option is the model.
+    `vllm serve` and `trtllm-serve` that is no option is the model. Of what a shell is given, the
+    server's own command counts.
     """
+    argv = server_words(argv)
     spelled = {word: option.name for option in engine.options for word in option.spellings}
     flags = {
         word
@@ -65,6 +70,22 @@ def read_argv(engine: Engine, argv: Sequence[str]) -> Asked:
     _find_model(engine, options, others)
     shown = {name: masked(name, value) for name, value in options.items()}
     return Asked(shown, tuple(others))
+
+
+def named_port(engine: Engine, argv: Sequence[str]) -> int | None:
+    """The port that the command names, else the engine's own."""
+    text = read_argv(engine, argv).options.get("port", "")
+    return int(text) if text.isdigit() and 0 < int(text) < 65536 else engine.default_port or None
+
+
+def named_model(engine: Engine, argv: Sequence[str]) -> str | None:
+    """The model that the command names: as it will be served, where that has a name of its own."""
+    asked = read_argv(engine, argv).options
+    for key in (*_NAMES, "model", "model_path"):
+        value = asked.get(key)
+        if value:
+            return value.split(",")[0].split(" ")[0] if key in _NAMES else value
+    return None
 
 
 def is_option(word: str) -> bool:

@@ -20,6 +20,7 @@ from backends.clock import SYSTEM_CLOCK, Clock
 from backends.errors import RoomError, UsageError
 from backends.servers import precheck
 from backends.servers.apikey import key_of
+from backends.servers.asked import named_model
 from backends.servers.catalogue import Catalogue
 from backends.servers.configuration import read_http
 from backends.servers.engines import ENGINES, Engine, EngineId, Phase
@@ -43,7 +44,7 @@ from backends.servers.lifecycle import Assessment, Policy, State
 from backends.servers.logfeed import LogSink
 from backends.servers.memoryback import first_sample, memory_held
 from backends.servers.profiles import LauncherKind, Profile, Readiness
-from backends.servers.recognise import named_model, recognise
+from backends.servers.recognise import recognise
 from backends.servers.watch import ServerWatch
 from backends.servers.watched import Watched
 from backends.storage.starts import Start, StartHistory

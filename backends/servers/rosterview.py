@@ -6,13 +6,13 @@ import asyncio
 from dataclasses import dataclass, field
 
 from backends.clock import Clock
+from backends.servers.asked import named_model, named_port
 from backends.servers.configuration import Comparison, compare, read_argv
 from backends.servers.desk import ServerDesk
 from backends.servers.engines import Phase
 from backends.servers.launchers.base import Run
 from backends.servers.lifecycle import OVER, Assessment
 from backends.servers.profiles import Profile
-from backends.servers.recognise import named_model, named_port
 from backends.servers.verdict import Verdict
 from backends.servers.view import Doing, PhaseTime, ServerView, phase_times
 from backends.servers.watch import ServerWatch

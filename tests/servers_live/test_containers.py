@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from backends.errors import AgentError
 from backends.servers.desk import operator, origin
 from backends.servers.launchers.base import LaunchError, ProfileBusy, Run
-from backends.servers.launchers.container import _epoch, asks_for_gpus
+from backends.servers.launchers.containerfacts import Container, asks_for_gpus, epoch, parse
 from backends.servers.lifecycle import ANSWERING, State
 from backends.servers.profiles import Profile
 from tests.servers_live import gpus
@@ -178,13 +179,73 @@ async def test_a_container_that_is_not_there(docker: Docker, kind: str) -> None:
             await desk.start(profile)
 
 
-def test_whether_a_command_asks_for_gpus() -> None:
-    assert asks_for_gpus(["docker", "run", "--gpus", "all", "i"])
-    assert asks_for_gpus(["docker", "run", "--gpus=2", "i"])
-    assert asks_for_gpus(["podman", "run", "--device", "nvidia.com/gpu=all", "i"])
-    assert asks_for_gpus(["docker", "run", "--device=/dev/kfd", "i"])
-    assert asks_for_gpus(["docker", "run", "--runtime", "nvidia", "i"])
-    assert not asks_for_gpus(["docker", "run", "--device", "/dev/fuse", "i"])
+@pytest.mark.parametrize(
+    ("words", "asks"),
+    [
+        ("--gpus all i", True),
+        ("--gpus=2 i", True),
+        ("--device nvidia.com/gpu=all i", True),
+        ("--device=/dev/kfd i", True),
+        ("--device /dev/nvidia0:/dev/nvidia0 i", True),
+        ("--runtime nvidia i", True),
+        ("--runtime=nvidia-container-runtime i", True),
+        ("--privileged i", True),
+        ("--privileged=false i", False),
+        ("-v /dev:/dev i", True),
+        ("-e NVIDIA_VISIBLE_DEVICES=0,1 i", True),
+        ("--env=NVIDIA_VISIBLE_DEVICES=all i", True),
+        ("-e NVIDIA_VISIBLE_DEVICES=void i", False),
+        ("--device /dev/fuse i", False),
+        ("i vllm serve M --device cuda", False),
+    ],
+)
+def test_whether_a_command_asks_for_gpus(words: str, asks: bool) -> None:
+    assert asks_for_gpus(["docker", "run", *words.split()]) is asks
+
+
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+
+
+@pytest.mark.parametrize(
+    ("config", "host", "sees"),
+    [
+        ({}, {"Privileged": True, "Runtime": "runc"}, True),
+        ({}, {"Devices": [{"PathOnHost": "/dev/nvidia0", "PathInContainer": "/x"}]}, True),
+        ({}, {"Devices": [{"PathOnHost": "nvidia.com/gpu=all"}]}, True),
+        ({}, {"Devices": [{"PathOnHost": "/dev/fuse"}], "Runtime": "runc"}, False),
+        ({}, {"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=0"]}]}, True),
+        ({}, {"Runtime": "nvidia"}, True),
+        ({"Env": [f"{VISIBLE}=void"]}, {"Runtime": "nvidia"}, False),
+        ({"Env": [f"{VISIBLE}="]}, {"Runtime": "nvidia"}, False),
+        ({"Env": [f"{VISIBLE}=all"]}, {"Runtime": "nv-legacy"}, True),
+        ({"Env": [f"{VISIBLE}=all"]}, {"Runtime": "runc"}, False),  # by its image
+        ({"Env": [f"{VISIBLE}=all"]}, {"Runtime": "oci"}, False),
+        ({"CreateCommand": ["podman", "run", "--device", "nvidia.com/gpu=all"]}, {}, True),
+        ({}, {"Annotations": {"cdi.k8s.io/gpus": "nvidia.com/gpu=all"}}, True),
+        ({}, {"Binds": ["/dev:/dev"]}, True),
+        ({}, {"Binds": ["/devel:/dev/x"], "Annotations": None, "Devices": None}, False),
+    ],
+)  # fmt: skip
+def test_whether_a_container_sees_gpus(
+    config: dict[str, object], host: dict[str, object], sees: bool
+) -> None:
+    told = [{"Id": "1", "State": {}, "Path": "vllm", "Config": config, "HostConfig": host}]
+    assert [container.sees_gpus for container in parse(json.dumps(told))] == [sees]
+
+
+def test_a_description_of_an_odd_shape_hides_no_other() -> None:
+    nulls = {"Id": "1", "State": None, "Path": "vllm", "Args": None, "Config": None,
+             "HostConfig": None, "NetworkSettings": {"Ports": {"80/tcp": None}}}  # fmt: skip
+    string = {"Id": "2", "State": {"Pid": "7", "ExitCode": "1"}, "Config": {"Entrypoint": "/x y"}}
+    odd = {"Id": "3", "State": [], "Args": "serve"}
+    found = parse(json.dumps([nulls, 5, string, odd]))
+    assert [container.id for container in found] == ["1", "2"]
+    assert found[0] == Container("1", path="vllm")
+    assert (found[1].state.pid, found[1].state.exit_code) == (7, 1)
+    for text in ("{", "[3]", '[{"Id": 1}]'):
+        with pytest.raises(AgentError, match="makes no sense"):
+            parse(text)
+    assert parse("") == []
 
 
 @pytest.mark.parametrize(
@@ -199,7 +260,7 @@ def test_whether_a_command_asks_for_gpus() -> None:
 )
 def test_when_a_container_was_started(text: str, epoch_s: float | None) -> None:
     """Podman says it in the host's own time."""
-    assert _epoch(text) == epoch_s
+    assert epoch(text) == epoch_s
 
 
 async def _ask(argv: list[str]) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
-from itertools import pairwise
 from typing import Final, Literal
-
-import msgspec
 
 from backends.errors import AgentError
 from backends.model import Severity
+from backends.servers.asked import named_port
 from backends.servers.engines import Engine
 from backends.servers.host import CommandResult, Host, run_command
 from backends.servers.launchers.base import (
@@ -30,83 +26,15 @@ from backends.servers.launchers.base import (
     env_unused,
     runs_already,
 )
+from backends.servers.launchers.containerfacts import Container, asks_for_gpus, epoch, parse
 from backends.servers.launchers.inspected import inspect, port_facts, remaining
 from backends.servers.profiles import LauncherKind, Profile
-from backends.servers.recognise import named_port, recognise
+from backends.servers.recognise import recognise
 
 ASKED_BY: Final = "servers"
 STOP_SLACK_S: Final = 30.0
 MAX_CONTAINERS: Final = 64
-_STAMP: Final = re.compile(r"(?P<second>[-\dT:]{19})(?:\.\d+)?(?P<offset>Z|[+-]\d\d:\d\d)")
 _SAY_ENV: Final = "make it with `--env-file` or `--env`, which may stand in `command`"
-
-
-class _State(msgspec.Struct, frozen=True, rename="pascal"):
-    status: str = ""
-    running: bool = False
-    pid: int = 0
-    exit_code: int = 0
-    started_at: str = ""
-    oom_killed: bool = msgspec.field(default=False, name="OOMKilled")
-
-
-class _Published(msgspec.Struct, frozen=True, rename="pascal"):
-    host_port: str = ""
-
-
-class _Network(msgspec.Struct, frozen=True, rename="pascal"):
-    ports: dict[str, list[_Published] | None] | None = None
-
-    def published(self, port: int) -> int | None:
-        """Where the host answers for a port of the container."""
-        for place in (self.ports or {}).get(f"{port}/tcp") or ():
-            if place.host_port.isdigit():
-                return int(place.host_port)
-        return None
-
-
-class _Config(msgspec.Struct, frozen=True, rename="pascal"):
-    cmd: list[str] | None = None
-    env: list[str] | None = None
-
-
-class _HostConfig(msgspec.Struct, frozen=True, rename="pascal"):
-    device_requests: list[object] | None = None
-    devices: list[object] | None = None
-    runtime: str = ""
-    network_mode: str = ""
-
-
-class _Container(msgspec.Struct, frozen=True, rename="pascal"):
-    id: str
-    state: _State
-    path: str = ""
-    args: list[str] | None = None
-    config: _Config = _Config()
-    host_config: _HostConfig = _HostConfig()
-    network_settings: _Network = _Network()
-    name: str = ""
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        """What runs in it."""
-        return (self.path, *(self.args or ()))
-
-    @property
-    def sees_gpus(self) -> bool:
-        """Whether it was made with access to GPUs."""
-        names = str(self.host_config.devices or "")
-        env = self.config.env or []
-        by_runtime = self.host_config.runtime == "nvidia" and not any(
-            word in ("NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_VISIBLE_DEVICES=none") for word in env
-        )
-        return (
-            bool(self.host_config.device_requests)
-            or by_runtime
-            or "nvidia" in names
-            or "/dev/dri" in names
-            or "/dev/kfd" in names
-        )
 
 
 class ContainerLauncher:
@@ -162,7 +90,7 @@ class ContainerLauncher:
         argv = self._start_argv(profile, await self._inspect(name))
         return StartPlan(((self.kind, *argv),), {}, f"by {self.kind}, as container {name}")
 
-    def _start_argv(self, profile: Profile, container: _Container | None) -> list[str]:
+    def _start_argv(self, profile: Profile, container: Container | None) -> list[str]:
         name = _name(profile)
         if container is not None:
             return ["start", name]
@@ -255,7 +183,7 @@ class ContainerLauncher:
         return tuple(profile.command[:2]) == (self.kind, "run")
 
     def _run_of(
-        self, profile: Profile, container: _Container, *, by: str | None = None,
+        self, profile: Profile, container: Container, *, by: str | None = None,
         origin: str | None = None,
     ) -> Run:  # fmt: skip
         run = self._place(container, _name(profile))
@@ -268,7 +196,7 @@ class ContainerLauncher:
             origin=origin,
         )
 
-    def _stranger(self, container: _Container, engine: Engine) -> Run:
+    def _stranger(self, container: Container, engine: Engine) -> Run:
         """A container that no profile names; whoever made it did not say so here."""
         run = self._place(container, container.name.lstrip("/") or container.id[:12])
         port = named_port(engine, container.argv)
@@ -276,7 +204,7 @@ class ContainerLauncher:
             port = container.network_settings.published(port)
         return replace(run, port=port, engine=engine.id.value)
 
-    def _place(self, container: _Container, name: str) -> Run:
+    def _place(self, container: Container, name: str) -> Run:
         state = container.state
         logs = (self.kind, "logs", "--follow", f"--since={state.started_at}", name)
         return Run(
@@ -285,13 +213,13 @@ class ContainerLauncher:
             launcher=self.kind,
             place=name,
             log=LogPlace(LogKind.COMMAND, argv=logs),
-            started_at=_epoch(state.started_at),
+            started_at=epoch(state.started_at),
             argv=container.argv,
             pid=state.pid or None,
             port_visible=container.host_config.network_mode == "host",
         )
 
-    async def _inspect(self, name: str) -> _Container | None:
+    async def _inspect(self, name: str) -> Container | None:
         told = await self._ask(["inspect", "--type=container", name], f"look at {name}")
         container = next(iter(_parse(told)), None)
         if container is None and "such" not in told.words.lower():
@@ -307,25 +235,9 @@ class ContainerLauncher:
         )  # fmt: skip
 
 
-def _parse(told: CommandResult) -> list[_Container]:
-    if not told.ok:
-        return []
-    try:
-        return msgspec.json.decode(told.out.encode(), type=list[_Container])
-    except msgspec.DecodeError as error:
-        raise AgentError("the description of a container makes no sense", str(error)) from None
-
-
-def asks_for_gpus(command: Sequence[str]) -> bool:
-    """Whether a `run` command gives its container access to GPUs."""
-    for word, following in pairwise((*command, "")):
-        name, equals, value = word.partition("=")
-        value = value if equals else following
-        if name == "--gpus" or (name == "--runtime" and value == "nvidia"):
-            return True
-        if name == "--device" and ("nvidia" in value or value.startswith(("/dev/dri", "/dev/kfd"))):
-            return True
-    return False
+def _parse(told: CommandResult) -> list[Container]:
+    """Those that are there: one of several that has gone meanwhile makes `inspect` fail."""
+    return parse(told.out) if told.ok or told.out.lstrip().startswith("[") else []
 
 
 def _stop_argv(run: Run, grace_s: float) -> list[str]:
@@ -350,15 +262,3 @@ def _after_run(profile: Profile, name: str) -> list[str]:
         if not word.startswith("-"):
             break
     return [*kept, *words]
-
-
-def _epoch(text: str) -> float | None:
-    """RFC 3339 with up to nine digits of a second: docker's in UTC, podman's with its offset."""
-    found = _STAMP.fullmatch(text)
-    if found is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(found["second"] + found["offset"].replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    return moment.timestamp() if moment.year > 1 else None

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from backends.errors import AgentError
+from backends.servers.asked import named_model, named_port
 from backends.servers.engines import Engine
 from backends.servers.host import Host, convert
 from backends.servers.launchers.base import (
@@ -23,7 +24,7 @@ from backends.servers.launchers.holding import busy_of
 from backends.servers.launchers.inspected import Described, describe, inspect
 from backends.servers.launchers.process import StopPiece
 from backends.servers.profiles import LauncherKind, Profile
-from backends.servers.recognise import named_model, named_port, recognise
+from backends.servers.recognise import recognise
 
 ASKED_BY: Final = "servers"
 

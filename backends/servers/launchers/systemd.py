@@ -8,6 +8,7 @@ from typing import Final
 
 from backends.errors import AgentError, RoomError
 from backends.model import Severity
+from backends.servers.asked import named_port
 from backends.servers.host import CommandResult, Host, MemberFacts, StopAsked, convert, run_command
 from backends.servers.launchers import unitfacts
 from backends.servers.launchers.base import (
@@ -28,7 +29,7 @@ from backends.servers.launchers.base import (
 from backends.servers.launchers.inspected import describe, inspect, port_facts, remaining
 from backends.servers.launchers.unitfacts import PREFIX, SHOWN, SUFFIX, Shown
 from backends.servers.profiles import LauncherKind, Profile
-from backends.servers.recognise import named_port, recognise
+from backends.servers.recognise import recognise
 
 ASKED_BY: Final = "servers"
 STOP_SLACK_S: Final = 30.0

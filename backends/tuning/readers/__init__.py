@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from backends.tuning.facts import Fact, FactsDocument, Vantage
 from backends.tuning.readers import (
     cpu,
+    cuda_samples,
     kernel_log,
     linux,
     logs,
@@ -64,6 +65,7 @@ READERS: Final[tuple[Reader, ...]] = (
     logs.read_histogram,
     logs.read_fabric_manager,
     logs.read_cuda,
+    cuda_samples.read,
     nccl_tests.read,
     nvbandwidth.read,
 )

@@ -115,6 +115,37 @@ def _row(text: str) -> tuple[str, str]:
     return (_LOCAL.get(name, name), value.strip()) if colon else ("", "")
 
 
+_CPUPOWER_LOCAL: Final = (
+    # German and French, as far as cpupower itself is translated.
+    (re.compile(r"(?:analysiere CPU|analyse du CPU) (\d{1,5}) ?:"), r"analyzing CPU \1:"),
+    (re.compile(r"(?:Treiber|pilote) ?: (?!yes|no)"), "driver: "),
+    (
+        re.compile(r"kein oder nicht bestimmbarer cpufreq-Treiber|pas de pilotes cpufreq reconnu"),
+        "no or unknown cpufreq driver is active",
+    ),
+    (
+        re.compile(r"(?:Hardwarebedingte Grenzen der Taktfrequenz|limitation matérielle) ?: "),
+        "hardware limits: ",
+    ),
+    (
+        re.compile(r".*(?:soll innerhalb|doit être comprise entre) (\S+ \S+) (?:und|et) "),
+        r"should be within \1 and ",
+    ),
+    (
+        re.compile(r'(?:.*Der Regler|Le régulateur) ("\w+") (?:kann|est)'),
+        r"The governor \1 may decide",
+    ),
+)
+
+
+def _in_english(text: str) -> str:
+    """A row of cpupower in the words it has without translation."""
+    for pattern, words in _CPUPOWER_LOCAL:
+        if pattern.match(text):
+            return pattern.sub(words, text, count=1)
+    return text
+
+
 def read_cpupower(excerpt: Excerpt) -> Iterator[Fact]:
     """Facts of `cpupower frequency-info` (also `-e` of several CPUs) and `idle-info`."""
     cpu = "0"
@@ -122,7 +153,7 @@ def read_cpupower(excerpt: Excerpt) -> Iterator[Fact]:
     listing = False
     idle = False
     for line in excerpt.lines:
-        text = line.text.strip()
+        text = _in_english(line.text.strip())
         base = f"{CPU}/cpu{cpu}/cpufreq"
         if match := re.match(r"analyzing CPU (\d{1,5}):", text):
             cpu, state = match[1], -1
@@ -230,12 +261,20 @@ def read_numactl(excerpt: Excerpt) -> Iterator[Fact]:
     """Facts of `numactl --hardware`, as the files of sysfs that it prints."""
     sizes: dict[str, int] = {}
     distances = False
+    node, cpus = "", ""
     for line in excerpt.lines:
         text = line.text.strip()
+        if node and cpus and re.fullmatch(r"[\d ]+", text):
+            # The list of CPUs went on in a new line.
+            cpus = f"{cpus} {text}"
+            yield excerpt.fact(f"{NODE}/node{node}/cpulist", ",".join(cpus.split()), line)
+            continue
+        node = ""
         if match := re.match(r"available: (\d{1,4}) nodes? \(([\d,-]+)\)", text):
             yield excerpt.fact(f"{NODE}/online", match[2], line)
         elif match := re.match(r"node (\d{1,4}) cpus:\s*([\d ]*)$", text):
-            yield excerpt.fact(f"{NODE}/node{match[1]}/cpulist", ",".join(match[2].split()), line)
+            node, cpus = match[1], match[2]
+            yield excerpt.fact(f"{NODE}/node{node}/cpulist", ",".join(cpus.split()), line)
         elif match := re.match(r"node (\d{1,4}) size: (\d{1,12}) MB", text):
             sizes[match[1]] = int(match[2])
         elif match := re.match(r"node (\d{1,4}) free: (\d{1,12}) MB", text):

@@ -15,7 +15,8 @@ KEPT: Final = re.compile(
     r"blocked for more than|Out of memory|oom-kill|oom_reaper|page allocation failure|"
     r"fallen off the bus|TSC unstable|Default domain type|DMAR|AMD-Vi|mem auto-init|"
     r"after FLR|Linux version|Command line:|nvidia|nova_core|nouveau|Surprise|EDAC|mce:|"
-    r"error status/mask|^\s*\[[ .\d]+\] pcieport|clocksource:"
+    r"error status/mask|^\s*\[[ .\d]+\] pcieport|clocksource:|Hardware Error|Memory failure|"
+    r"available PCIe bandwidth|inaccessible"
 )
 MAX_KEPT: Final = 10_000
 _ACTION: Final = re.compile(
@@ -28,6 +29,15 @@ _MODULE: Final = re.compile(
 )
 _MISMATCH: Final = re.compile(
     r"API mismatch: the (?:client|NVIDIA kernel module).*?version (?P<first>\d{3}\.\d+(?:\.\d+)?)"
+)
+_LIMITED: Final = re.compile(
+    r" (?P<bdf>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): [\d.]+ Gb/s available PCIe bandwidth, "
+    r"limited by [\d.]+ GT/s (?:PCIe )?x(?P<width>\d{1,2}) link at (?P<at>[0-9a-f:.]{7,12}) "
+    r"\(capable of [\d.]+ Gb/s with [\d.]+ GT/s (?:PCIe )?x(?P<most>\d{1,2}) link\)"
+)
+_REFUSED: Final = re.compile(
+    r"nvidia(?:[-_]\w+)?: (?:version magic '.{1,120}' should be|disagrees about version of symbol|"
+    r"Unknown symbol).*|could not insert '?nvidia.*|nvidia\S*: module verification failed.*rejected"
 )
 _THROTTLED: Final = re.compile(
     r"CPU(?P<cpu>\d{1,5}): (?:Core|Package) temperature (?:is )?above threshold.*?clock throttled"
@@ -69,6 +79,23 @@ def _single(excerpt: Excerpt, line: Line) -> Iterator[Fact]:
     elif match := _MODULE.search(text):
         yield excerpt.fact("nvrm/version", match["version"], line)
         yield excerpt.fact("nvrm/open", bool(match["open"]), line)
+    elif match := _LIMITED.search(text):
+        told = f"x{match['width']} of x{match['most']} at {match['at']}"
+        yield excerpt.fact(f"log/limited/{match['bdf']}", told, line)
+    elif match := re.search(
+        r"API mismatch: the client '.{1,80}'|NVRM: has the version (?P<first>\d{3}\.\d+(?:\.\d+)?)"
+        r", but this kernel module",
+        text,
+    ):
+        yield excerpt.fact("nvml/error", "Driver/library version mismatch", line)
+        if match["first"]:
+            yield excerpt.fact("nvml/library_version", match["first"], line)
+    elif match := _REFUSED.search(text):
+        yield excerpt.fact("log/module_refused", match[0], line)
+    elif re.search(r"NVRM: No NVIDIA (?:GPU found|devices probed)", text):
+        yield excerpt.fact("log/no_gpu", True, line)
+    elif "NVIDIA probe routine was not called" in text:
+        yield excerpt.fact("gpu_binding/another", "another driver has a GPU", line)
     elif match := _MISMATCH.search(text):
         yield excerpt.fact("nvml/error", "Driver/library version mismatch", line)
         yield excerpt.fact("nvml/library_version", match["first"], line)

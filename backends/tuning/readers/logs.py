@@ -137,7 +137,9 @@ def read_cuda(excerpt: Excerpt) -> Iterator[Fact]:
             yield excerpt.fact("nvml/error", match[1] if match else "unknown", line)
         elif "couldn't communicate with the NVIDIA driver" in text:
             yield excerpt.fact("nvml/error", "Driver Not Loaded", line)
-        elif text.strip() == "No devices were found":
+        elif "couldn't find libnvidia-ml.so" in text:
+            yield excerpt.fact("nvml/error", "nvidia-smi finds no libnvidia-ml.so", line)
+        elif text.strip() in ("No devices were found", "No devices found."):
             yield excerpt.fact("nvml/error", "No devices were found", line)
         if match := _UNREACHED.search(text):
             yield excerpt.fact(f"nvml/unreached/{match['gpu']}", match["error"].strip(" ."), line)

@@ -32,6 +32,8 @@ _PROCESS: Final = re.compile(
     r"^\s*(?P<key>Attached GPUs|Processes|Process ID|Type|Name|Used GPU Memory)\s*"
     r"(?::(?P<value>.*))?$"
 )
+_INSTANCE: Final = "mig device"
+_LOST: Final = re.compile(r"\bGPU is lost\b")
 UNNAMED: Final = "unnamed"
 MAX_ROW_CHARS: Final = 300
 """Rows of nvidia-smi are shorter; longer lines are something else."""
@@ -44,6 +46,7 @@ class _Gpu:
         self._excerpt = excerpt
         self.id = id_
         self.facts: dict[str, Fact] = {}
+        self._instance = ""
         self._mask: int | None = None
         self._mask_seen = 0
         self._uncorrectable: dict[str, dict[str, int]] = {"volatile": {}, "aggregate": {}}
@@ -53,6 +56,11 @@ class _Gpu:
         key = f"gpu/{self.id}/{field}"
         self.facts[key] = self._excerpt.fact(key, value, line, error)
 
+    def lost(self, line: Line) -> None:
+        """The driver says that it no longer answers."""
+        key = f"nvml/unreached/{self.id}"
+        self.facts[key] = self._excerpt.fact(key, "GPU is lost", line)
+
     def meet(self, path: tuple[str, ...], value: str, line: Line) -> None:
         """One `name : value` line below the headings of `path`."""
         parent = path[-2] if len(path) > 1 else ""
@@ -60,8 +68,14 @@ class _Gpu:
         if any(p in ("clocks event reasons", "clocks throttle reasons") for p in path[:-1]):
             self._reason(name, value, line)
             return
+        if _INSTANCE in path[:-1] and name == "index":
+            self._instance = f"{_INSTANCE} {value[:4]} "
         if "ecc errors" in path[:-1] and self._errors(path, name, value, line):
             return
+        if _INSTANCE in path[:-1]:
+            return  # memory and modes of a part, not of the GPU
+        if _LOST.search(value):
+            self.lost(line)
         if parent == "gpu reset status" and value == "Yes":
             # Before "GPU Recovery Action" the driver said it so.
             self.put("recovery_action", {"reset required": 1}.get(name, 4), line)
@@ -78,7 +92,9 @@ class _Gpu:
             "Requested functionality"
         ):
             self.put(field, None, line, "NotSupported")
-        elif value in ("", "Unknown Error", "[Unknown Error]", "ERR!", "[GPU requires reset]"):
+        elif value in ("", "Unknown Error", "[Unknown Error]", "ERR!", "[GPU requires reset]") or (
+            _LOST.search(value)
+        ):
             self.put(field, None, line, value.strip("[]") or "empty")
         elif _NUMBER_FIELD.search(field) and (match := _UNIT.match(value)):
             text = match[1]
@@ -103,6 +119,8 @@ class _Gpu:
         if "threshold" in name:
             return False
         where = f"{' '.join(path[path.index(scope) + 1 :])}"
+        if _INSTANCE in path:
+            where = self._instance + where
         wrong = "uncorrectable" in name or "double bit" in where
         kept = (self._uncorrectable if wrong else self._correctable)[scope]
         if name == "total" and len(kept):
@@ -158,6 +176,8 @@ def read_text(excerpt: Excerpt) -> Iterator[Fact]:
             if gpu is not None:
                 gpu.meet(path, value, line)
             stack.append((indent, name))
+        elif gpu is not None and _LOST.search(text):
+            gpu.lost(line)
         elif match := _HEADING.match(text):
             name = _name(match["name"])
             if gpu is None and not is_log and name not in KNOWN_HEADINGS:

@@ -24,6 +24,9 @@ _MEMORY: Final = re.compile(
     r"(?P<used>\d+)MiB\s*/\s*(?P<total>\d+)MiB|(?P<without>Not Supported|N/A|ERR!)(?:\s*/.*)?"
 )
 _LOAD: Final = re.compile(r"(?P<util>\d+%|N/A|ERR!)\s+(?P<mode>\S+(?:\s\S+)*)")
+_INSTANCE: Final = re.compile(r"(?P<gpu>\d{1,3})(?:\s+(?:\d{1,4}|N/A)){3}")
+_INSTANCE_LOAD: Final = re.compile(r"(?:\d{1,4}|N/A)\s+(?P<wrong>\d{1,15})")
+_GONE: Final = frozenset({"ERR!", "Unknown Error", "[Unknown Error]", "[GPU is lost]"})
 _MIG: Final = re.compile(r"Enabled\*?|Disabled\*?|N/A|ERR!")
 _HEADER: Final = re.compile(
     r"(?:Driver|KMD) Version:\s*(?P<driver>\d[\d.]*)"
@@ -45,6 +48,8 @@ def read_table(excerpt: Excerpt) -> Iterator[Fact]:
     framed: Line | None = None
     header = False
     seen: set[str] = set()
+    numbered: dict[str, str] = {}
+    instances: dict[str, int] = {}
     cut = False
     processes: list[tuple[str, Line]] = []
     for line, cells in _rows(excerpt.lines):
@@ -53,6 +58,7 @@ def read_table(excerpt: Excerpt) -> Iterator[Fact]:
             if "NVIDIA-SMI" in text:
                 # Another table: of one that is drawn again, the last is in force.
                 seen, processes, framed, id_, cut = set(), [], None, "", False
+                numbered, instances = {}, {}
                 header = True
             if header:
                 yield excerpt.fact("driver/version", match["driver"], line)
@@ -65,7 +71,19 @@ def read_table(excerpt: Excerpt) -> Iterator[Fact]:
         ):
             id_ = address(bus["bdf"]) or bus["bdf"]
             seen.add(id_)
+            numbered[named["index"]] = id_
             yield from _first(excerpt, id_, named, bus["bdf"], cells[2:3], line)
+        elif (
+            len(cells) == 4
+            and (instance := _INSTANCE.fullmatch(cells[0]))
+            and (counted := _INSTANCE_LOAD.fullmatch(cells[2]))
+            and (owner := numbered.get(instance["gpu"]))
+        ):
+            # With MIG on, the errors of a GPU stand at its instances.
+            instances[owner] = instances.get(owner, 0) + int(counted["wrong"])
+            yield excerpt.fact(f"gpu/{owner}/ecc_volatile_uncorrectable", instances[owner], line)
+        elif id_ and len(cells) > 1 and cells[1] == "GPU is lost":
+            yield _lost(excerpt, id_, cells[1], line)
         elif id_ and cells and (state := _STATE.fullmatch(cells[0])):
             yield from _second(excerpt, id_, state, cells[1:3], line)
         elif id_ and len(cells) == 3 and not cells[0] and not cells[1] and _MIG.fullmatch(cells[2]):
@@ -121,7 +139,10 @@ def _first(
     excerpt: Excerpt, id_: str, named: re.Match[str], printed: str, rest: list[str], line: Line
 ) -> Iterator[Fact]:
     yield excerpt.fact(f"gpu/{id_}/index", int(named["index"]), line)
-    yield excerpt.fact(f"gpu/{id_}/name", named["name"], line)
+    if named["name"] in _GONE:
+        yield _lost(excerpt, id_, named["name"], line)
+    else:
+        yield excerpt.fact(f"gpu/{id_}/name", named["name"], line)
     yield excerpt.fact(f"gpu/{id_}/printed_domain", domain_as_printed(printed), line)
     # On Windows the column says which model of driver the card has.
     field = "driver_model" if named["mode"] in DRIVER_MODELS else "persistence"
@@ -133,6 +154,10 @@ def _first(
             yield excerpt.fact(f"gpu/{id_}/ecc_current", "Disabled", line)
         elif ecc != "On":  # With MIG on, the mode stands here and the counts at the instances.
             yield _value(excerpt, id_, "ecc_volatile_uncorrectable", ecc, line)
+
+
+def _lost(excerpt: Excerpt, id_: str, told: str, line: Line) -> Fact:
+    return excerpt.fact(f"nvml/unreached/{id_}", told.strip("[]"), line)
 
 
 def _second(

@@ -108,7 +108,13 @@ def p2p(scene: Scene) -> Judgements:
         latency = view.number(f"bench/p2p/{a}/{b}/latency_us", 0, 1e6)
         cross = view.flag(f"bench/p2p/{a}/{b}/cross_node")
         link = pair_link(view, a, b)
-        if rate is None or latency is None or link.gb_s is None or cross is None:
+        if (
+            latency is not None
+            and latency > scene.profile["bench_p2p_latency_us"]
+            and (link.gb_s is None or cross is None)
+        ):
+            yield _through_host(f"{latency:.1f} us", f"{a}-{b}")
+        elif rate is None or latency is None or link.gb_s is None or cross is None:
             yield unknown("not measured in full", f"{a}-{b}")
         else:
             pairs.append(_Pair(a, b, rate, latency, link, cross))
@@ -126,6 +132,14 @@ def p2p(scene: Scene) -> Judgements:
         yield _pair(scene, pair, peers[pair.kind])
 
 
+def _through_host(told: str, label: str) -> Judgement:
+    return failed(
+        f"{told}: copies go through the host",
+        label,
+        fix=manual("see gpu.p2p, pcie.acs and kernel.iommu"),
+    )
+
+
 def _pair(scene: Scene, pair: _Pair, peers: Sequence[float]) -> Judgement:
     profile = scene.profile
     link = pair.link.gb_s or 1.0
@@ -137,11 +151,7 @@ def _pair(scene: Scene, pair: _Pair, peers: Sequence[float]) -> Judgement:
         pair.latency > profile["bench_p2p_latency_us"]
         or pair.rate < profile["bench_p2p_floor_gb_s"]
     ):
-        return failed(
-            f"{told}: copies go through the host",
-            pair.label,
-            fix=manual("see gpu.p2p, pcie.acs and kernel.iommu"),
-        )
+        return _through_host(told, pair.label)
     middle = statistics.median(peers)
     below = 100 * (middle - pair.rate) / middle
     if len(peers) > 2 and below > profile["bench_p2p_odd_pct"]:

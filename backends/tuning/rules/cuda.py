@@ -23,6 +23,7 @@ from backends.tuning.rules.majors import majors
 
 CODES: Final = {
     3: "not initialised",
+    35: "the driver is older than the CUDA runtime",
     100: "no device",
     101: "invalid device",
     304: "operating system call failed",
@@ -64,6 +65,7 @@ def init(scene: Scene) -> Judgements:
 def _by_code(code: int) -> Fix:
     words = {
         802: "start the fabric manager",
+        35: "install a driver of the runtime's CUDA version, or an older runtime",
         803: "install libraries of the module's version, or reboot",
         804: "take the compat library out of LD_LIBRARY_PATH",
         100: "look at CUDA_VISIBLE_DEVICES and the device nodes",

@@ -29,7 +29,15 @@ CUDA_FLOORS: Final = ((13, 580), (12, 525), (11, 450))
 """CUDA major and the oldest driver branch for it (NVIDIA's minor-version table)."""
 BLACKWELL_FLOOR: Final = 570
 NO_LIBRARY: Final = "NVML Shared Library Not Found"
-NO_DRIVER: Final = frozenset({"Driver Not Loaded", "No devices were found", NO_LIBRARY})
+NO_DRIVER: Final = frozenset(
+    {
+        "Driver Not Loaded",
+        "No devices were found",
+        "nvidia-smi finds no libnvidia-ml.so",
+        "GPU access blocked by the operating system",
+        NO_LIBRARY,
+    }
+)
 """NVML's words where there is no driver to talk to."""
 GSP_TROUBLE: Final = (
     r"Xid .*: (?:119|120),|(?:\bGSP\b|_kgsp|gspRm).*(?:[Tt]imeout|TIMEOUT|failed|FAILED|halt|crash)"
@@ -71,6 +79,8 @@ def count(scene: Scene) -> Judgements:
             f"NVML: {refusal}" + (f"; {told}" if told else ""),
             fix=manual("load the driver's module; the kernel's log says why it did not start"),
         )
+    elif not scene.gpus and (told_by_log := _log_says(scene)):
+        yield failed(told_by_log, fix=manual("load the driver's module; see the kernel's log"))
     elif unreached:
         yield failed(
             f"{len(unreached)} not answering NVML: {'; '.join(unreached[:4])}",
@@ -91,6 +101,16 @@ def count(scene: Scene) -> Judgements:
             f"{told}; nothing to compare it with",
             hint='set the expected number: [expected] "gpu.count" = "8"',
         )
+    elif refusal and refusal != NO_LIBRARY and not handed_on:
+        yield unknown(f"NVML: {refusal}; how many GPUs there are was not read")
+
+
+def _log_says(scene: Scene) -> str:
+    """Why the driver has no GPU, in the kernel's words; empty where it does not say."""
+    view = scene.view
+    if refused := view.text("log/module_refused"):
+        return f"the kernel refused the module: {refused[:140]}"
+    return "the driver found no GPU" if view.flag("log/no_gpu") else ""
 
 
 @rule("gpu.driver_floor")

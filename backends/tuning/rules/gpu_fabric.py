@@ -29,6 +29,7 @@ STATUS: Final = {
     "GNS": "GPU not supported",
     "NS": "not supported",
     "U": "unknown",
+    "NO": "CUDA grants no peer access",
 }
 FIXABLE: Final = frozenset({"CNS", "TNS", "DR"})
 FAR: Final = frozenset({"SYS"})
@@ -61,7 +62,7 @@ def p2p(scene: Scene) -> Judgements:
         pairs[what].add((a, b))
     if not matrices:
         return
-    judged_by: list[str] = [what for what in ("r", "w", "?") if what in matrices]
+    judged_by: list[str] = [what for what in ("r", "w", "c", "?") if what in matrices]
     judged_by = judged_by or [what for what in ("p",) if what in matrices]
     if not judged_by:
         yield unknown(
@@ -77,6 +78,12 @@ def p2p(scene: Scene) -> Judgements:
     odd = [s for s in statuses if s not in STATUS and s != "OK"]
     if bad:
         yield failed(_told(statuses, bad[0]), fix=_p2p_fix())
+    elif "NO" in statuses:
+        yield warned(
+            _told(statuses, "NO"),
+            hint="nvidia-smi topo -p2p r, and -p2p w, say why",
+            fix=_p2p_fix(),
+        )
     elif limits:
         yield warned(
             _told(statuses, limits[0]) + ": a limit of the product",
@@ -87,7 +94,7 @@ def p2p(scene: Scene) -> Judgements:
         )
     elif odd or "U" in statuses:
         yield unknown(_told(statuses, (odd or ["U"])[0]))
-    elif not {"r", "w"} & set(judged_by):
+    elif not {"r", "w", "c"} & set(judged_by):
         what = (
             "the property matrix (p) alone"
             if set(matrices) == {"p"}
@@ -97,7 +104,7 @@ def p2p(scene: Scene) -> Judgements:
     elif _incomplete(pairs, judged_by):
         yield unknown("OK for the pairs that were read; others are missing")
     else:
-        words = {"r": "read", "w": "write"}
+        words = {"r": "read", "w": "write", "c": "CUDA's access"}
         what = " and ".join(words[w] for w in judged_by if w in words)
         yield passed(f"{what} OK for all pairs")
 

@@ -27,7 +27,7 @@ from backends.tuning.rules.devices import (
     gpu_path,
     iommu_mode,
 )
-from backends.tuning.rules.kernel_events import bar_failures, lockups
+from backends.tuning.rules.kernel_events import bar_failures, iommu_faults, lockups
 
 MITIGATION_OFF: Final = re.compile(
     r"(?:mitigations|pti|spectre_v2|spectre_v2_user|spec_store_bypass_disable|l1tf|mds|retbleed|"
@@ -42,6 +42,16 @@ def iommu(scene: Scene) -> Judgements:
     view = scene.view
     mode = iommu_mode(view)
     many = scene.context.gpu_count is None or scene.context.gpu_count > 1
+    faults = {} if scene.context.guest else iommu_faults(view.peek_items("log/kernel"))
+    known = devices(scene)
+    for bdf, times in faults.items():
+        if bdf not in known or known[bdf].role is Role.GPU:
+            view.items("log/kernel")
+            yield failed(
+                f"{times} accesses of {bdf.removeprefix('0000:')} were stopped by the IOMMU",
+                fix=kernel_flags("iommu=pt"),
+            )
+            return
     if mode is None:
         on = [w for w in view.boot_flags() or [] if re.fullmatch(r"(?:amd|intel)_iommu=\S+", w)]
         if on and not scene.context.guest:

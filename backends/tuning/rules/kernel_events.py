@@ -17,6 +17,7 @@ _TIME: Final = re.compile(r"^\[\s*(\d+\.\d+)\]")
 _BUS_LOSS: Final = re.compile(
     r"GPU (?:at )?(?:PCI:)?(?P<bdf>[0-9A-Fa-f:.]{7,20})?.*?(?:has )?fallen off the bus|"
     r"NVRM: fallen off the bus|RmInitAdapter failed|GPU is probably locked|"
+    r"nvidia \S+: .*(?:config space|device) inaccessible|"
     r"GPU recovery action changed"
 )
 _AER: Final = re.compile(
@@ -94,7 +95,7 @@ def bus_losses(lines: Iterable[str]) -> list[str]:
     return [
         line
         for line in lines
-        if ("GPU" in line or "RmInit" in line or "fallen off" in line)
+        if any(word in line for word in ("GPU", "RmInit", "fallen off", "inaccessible"))
         and (m := _BUS_LOSS.search(line))
         and "recovery action" not in m[0]
         and not _XID.search(line)
@@ -173,15 +174,55 @@ def _size(line: str) -> int:
     return int(match["last"], 16) - int(match["first"], 16) + 1
 
 
+_EDAC: Final = re.compile(r"EDAC \S+: (?:\d+ )?(CE|UE)\b")
+_MCA: Final = re.compile(r"MC\d+_STATUS\[[^\]]*")
+_FIRMWARE: Final = re.compile(
+    r"\{(?P<id>\d+)\}\[Hardware Error\]:\s+(?:Error \d+, type: (?P<type>\w+)|"
+    r"section_type: (?P<section>memory) error)"
+)
+
+
 def memory_errors(lines: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Corrected and uncorrected errors of memory modules that EDAC reported."""
+    """Corrected and uncorrected memory errors: of EDAC, AMD's decoder, firmware (GHES), mce."""
     corrected: list[str] = []
     uncorrected: list[str] = []
+    types: dict[str, str] = {}
+    wrong = False
     for line in lines:
-        match = re.search(r"EDAC \S+: \d+ (CE|UE)\b", line) if "EDAC" in line else None
-        if match:
+        if "EDAC" in line and (match := _EDAC.search(line)):
             (corrected if match[1] == "CE" else uncorrected).append(line.strip())
+        elif "Uncorrected hardware memory error" in line or "Memory failure: 0x" in line:
+            uncorrected.append(line.strip())
+        elif "Hardware Error" not in line:
+            continue
+        elif match := _MCA.search(line):
+            wrong = bool(re.search(r"\b(?:UC|UECC)\b", match[0]))
+        elif "Unified Memory Controller" in line:
+            (uncorrected if wrong else corrected).append(line.strip())
+        elif (match := _FIRMWARE.search(line)) and match["type"]:
+            types[match["id"]] = match["type"]
+        elif match and (told := types.get(match["id"])):
+            (corrected if told in ("corrected", "info") else uncorrected).append(line.strip())
     return corrected, uncorrected
+
+
+_IOMMU_FAULT: Final = re.compile(
+    r"(?:IO_PAGE_FAULT device=|Request device \[)(?P<device>[0-9a-f:.]{7,12})|"
+    r" (?P<named>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): AMD-Vi: .*IO_PAGE_FAULT"
+)
+
+
+def iommu_faults(lines: Iterable[str]) -> dict[str, int]:
+    """How often the IOMMU stopped an access, by the device that made it."""
+    result: dict[str, int] = {}
+    for line in lines:
+        if "IO_PAGE_FAULT" not in line and "DMAR" not in line:
+            continue
+        if match := _IOMMU_FAULT.search(line):
+            bdf = address(match["device"] or match["named"])
+            if bdf:
+                result[bdf] = result.get(bdf, 0) + 1
+    return result
 
 
 def lockups(lines: Iterable[str]) -> list[str]:

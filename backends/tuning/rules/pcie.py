@@ -231,7 +231,13 @@ def acs(scene: Scene) -> Judgements:
     view = scene.view
     translated = iommu_mode(view) == "translated"
     view.drain()
-    for device in devices(scene).values():
+    found = devices(scene)
+    path = gpu_path(found)
+    for device in found.values():
+        if device.role in (Role.GPU, Role.NIC, Role.NVME):
+            continue  # a card's own word says nothing of the ports above it
+        if path and device.role is Role.BRIDGE and device.bdf not in path:
+            continue
         control = view.text(device.key("acs_control"))
         if control is None:
             if device.role is Role.BRIDGE and view.flag(device.key("truncated")):
@@ -300,10 +306,11 @@ def bar1(scene: Scene) -> Judgements:
                 if isinstance(model, int)
                 else (model.vram_gib * 1024 if model and model.vram_gib else None)
             )
+        if view.flag(f"pci/{id_}/bar_unassigned"):
+            yield failed("a BAR has no address", label, fix=_above_4g())
+            continue
         if bar_mib is None:
-            if view.flag(f"pci/{id_}/bar_unassigned"):
-                yield failed("a BAR has no address", label, fix=_above_4g())
-            elif view.error(f"gpu/{id_}/bar1_mib"):
+            if view.error(f"gpu/{id_}/bar1_mib"):
                 yield unknown("BAR1 not read", label)
             continue
         if bar_mib <= 256 or (vram_mib is not None and bar_mib < vram_mib * 0.98):

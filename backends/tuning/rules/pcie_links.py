@@ -79,6 +79,28 @@ def link_width(scene: Scene) -> Judgements:
             yield info(f"x{link.width}: as wide as the slot", label)
         else:
             yield passed(f"x{link.width} of x{most}", label)
+    yield from _limited_at_boot(scene)
+
+
+def _limited_at_boot(scene: Scene) -> Judgements:
+    """What the kernel said at boot of cards whose link was not read since."""
+    view = scene.view
+    known = devices(scene)
+    for reading in view.peek_each("log/limited/*"):
+        bdf = reading.name
+        if view.has(f"pci/{bdf}/width") or view.has(f"gpu/{bdf}/link_width"):
+            continue
+        if bdf in known and known[bdf].role not in (Role.GPU, Role.OTHER):
+            continue
+        told = re.match(r"x(\d{1,2}) of x(\d{1,2}) at", view.text(reading.fact.key) or "")
+        # Of a card that nothing else names, a full slot's width says that it may be a GPU.
+        if told and int(told[1]) < int(told[2]) and (bdf in known or told[2] == "16"):
+            share = 100 * int(told[1]) / int(told[2])
+            yield failed(
+                f"{told[0].removesuffix(' at')} at boot: {share:.0f} % of the bandwidth",
+                bdf.removeprefix("0000:"),
+                fix=_reseat(),
+            )
 
 
 def _reseat() -> Fix:

@@ -66,6 +66,7 @@ def what_bound(
     seconds: float,
     *,
     open_loop: bool = False,
+    has_metrics: bool = False,
 ) -> Bound:
     """Weigh what the server's metrics and the GPUs showed through a window.
 
@@ -74,12 +75,13 @@ def what_bound(
         gpus: All of the host.
         seconds: Length of the window.
         open_loop: Requests came at a rate, so GPUs with room may have waited for the load alone.
+        has_metrics: The server has metrics, though the window may hold no reading of them.
     """
     return (
         _cap(gpus, seconds)
         or _queue_or_cache(server)
         or _gpu(server, gpus, open_loop)
-        or Bound(None, _nothing(server, gpus))
+        or Bound(None, _nothing(server, gpus, has_metrics))
     )
 
 
@@ -199,10 +201,12 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
-def _nothing(server: ServerWindow | None, gpus: Sequence[GpuWindow]) -> str:
+def _nothing(server: ServerWindow | None, gpus: Sequence[GpuWindow], has_metrics: bool) -> str:
     engine = "no engine metrics" if server is None else "no queue by the engine's metrics"
+    if server is None and has_metrics:
+        engine = "over before the engine's metrics were read"
     if not gpus:
-        if server is None:
+        if server is None and not has_metrics:
             return "neither the GPUs nor the server's metrics were in sight"
         return f"{engine}; the GPUs were not in sight"
     shown = _shown(gpus)

@@ -120,6 +120,7 @@ class Surroundings:
             gpus,
             rates.end_s - rates.start_s,
             open_loop=result.rate_per_s is not None,
+            has_metrics=self._quiet is not None,
         )
         return msgspec.structs.replace(
             result,

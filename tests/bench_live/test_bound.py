@@ -86,6 +86,13 @@ def slack(**changes: object) -> GpuWindow:
     return gpu(power_mean_w=150.0, memory_utilization_mean=0.05, **changes)
 
 
+def test_a_step_that_was_over_before_a_reading_does_not_say_that_there_are_none() -> None:
+    found = what_bound(None, (), 0.3, has_metrics=True)
+    assert found == Bound(
+        None, "over before the engine's metrics were read; the GPUs were not in sight"
+    )
+
+
 def test_gpus_with_room_and_no_engine_metrics_are_host_or_latency_bound() -> None:
     found = what_bound(None, [slack()], 10.0)
     assert found.word == "latency"

@@ -19,7 +19,15 @@ import pytest
 from backends.bench.endpoint import parse_url
 from backends.bench.harness import remote
 from backends.bench.harness.commands import HARNESSES, command, wanted
-from backends.bench.harness.judge import final_word, miscounted, too_fast, why_failed
+from backends.bench.harness.judge import (
+    Beside,
+    beside,
+    final_word,
+    input_miscounted,
+    output_miscounted,
+    too_fast,
+    why_failed,
+)
 from backends.bench.harness.run import HarnessRun, prepare_harness, program
 from backends.bench.identify import Server
 from backends.bench.onhost import HostGenerator, through
@@ -372,9 +380,24 @@ def test_tokens_that_do_not_add_up_are_told(
         index=0, repetition=0, label="x", load={}, start_s=0.0, end_s=1.0, succeeded=16,
         ledger=TokenLedger(seen_output=counted, server_output=made),
     )  # fmt: skip
-    found = miscounted(step, 0 if counted == 176 else 16, 16, by_time=False) or ""
+    found = output_miscounted(step, Beside(output=0 if counted == 176 else 16)) or ""
     assert words in found
     assert bool(words) is bool(found)
+
+
+@pytest.mark.parametrize(
+    ("read", "told"), [(1024, False), (300, False), (1088, False), (4715, True)]
+)
+def test_a_prompt_that_is_longer_than_a_tool_says_is_told(read: int, told: bool) -> None:
+    whole = Throughput(
+        start_s=0.0, end_s=1.0, requests=16, input_tokens=1024, output_tokens=256,
+        requests_per_s=16, output_tokens_per_s=256, total_tokens_per_s=1280,
+    )  # fmt: skip
+    step = StepResult(
+        index=0, repetition=0, label="x", load={}, start_s=0.0, end_s=1.0, succeeded=16,
+        whole=whole, ledger=TokenLedger(server_input=read),
+    )  # fmt: skip
+    assert (input_miscounted(step, Beside(input=64)) is not None) is told
 
 
 def test_requests_that_were_cut_off_may_have_made_tokens() -> None:
@@ -382,8 +405,11 @@ def test_requests_that_were_cut_off_may_have_made_tokens() -> None:
         index=0, repetition=0, label="x", load={}, start_s=0.0, end_s=1.0, succeeded=16, failed=1,
         cancelled=1, concurrency=4, ledger=TokenLedger(seen_output=160, server_output=219),
     )  # fmt: skip
-    assert miscounted(step, 0, 10, by_time=True) is None
-    assert miscounted(step, 0, 10, by_time=False) is not None
+    each, warm_up = Beside(100, 10), Beside(7, 3)
+    assert beside(step, warm_up, each, by_time=False) == Beside(207, 23)
+    assert beside(step, warm_up, each, by_time=True) == Beside(607, 63)
+    assert output_miscounted(step, beside(step, warm_up, each, by_time=True)) is None
+    assert output_miscounted(step, beside(step, warm_up, each, by_time=False)) is not None
 
 
 async def test_a_tool_that_miscounts_makes_a_result_that_is_not_to_be_trusted(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from backends.bench.endpoint import Endpoint
+from backends.bench.harness.judge import Beside
 from backends.bench.identify import Server
 from backends.bench.plan import Plan
 from backends.bench.steps import StepSpec
@@ -74,7 +75,7 @@ class Harness:
         key_env: The variable that it takes the server's key from; None where it takes none that
             other users of the host could not read.
         env: Variables that it needs for a step.
-        warm_up: Output tokens that it asks for before it measures.
+        warm_up: What it asks for before it measures.
     """
 
     name: str
@@ -85,7 +86,7 @@ class Harness:
     counts: bool
     key_env: str | None
     env: Callable[[Wanted], dict[str, str]] = lambda want: {}
-    warm_up: Callable[[Wanted], int] = lambda want: 0
+    warm_up: Callable[[Wanted], Beside] = lambda want: Beside()
 
 
 def _vllm(want: Wanted) -> list[str]:
@@ -138,9 +139,9 @@ def _sglang(want: Wanted) -> list[str]:
     return words
 
 
-def _sglang_warm_up(want: Wanted) -> int:
-    """One request, of 32 tokens at most."""
-    return min(want.output_tokens, 32)
+def _sglang_warm_up(want: Wanted) -> Beside:
+    """One request, with an answer of 32 tokens at most."""
+    return Beside(want.input_tokens, min(want.output_tokens, 32))
 
 
 def _guidellm(want: Wanted) -> list[str]:

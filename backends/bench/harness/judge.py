@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from backends.bench.results import StepResult
@@ -49,32 +50,66 @@ def too_fast(step: StepResult) -> str | None:
     rate = ended / seconds
     if rate <= step.rate_per_s * (1 + 4 / math.sqrt(ended)):
         return None
-    return f"sent {ended} requests at {rate:.3g}/s, and {step.rate_per_s:g}/s was asked for"
+    return (
+        f"sent {ended} requests at {rate:.3g}/s, and {step.rate_per_s:g}/s was asked for: the "
+        "figures are of another load"
+    )
 
 
-def miscounted(step: StepResult, warm_up: int, output_tokens: int, by_time: bool) -> str | None:
-    """Whether a tool's output tokens are others than those that the server made meanwhile.
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Tokens that a tool may have asked for beside what it counts.
+
+    Attributes:
+        input: Of prompts.
+        output: Of answers.
+    """
+
+    input: int = 0
+    output: int = 0
+
+
+def beside(step: StepResult, warm_up: Beside, each: Beside, by_time: bool) -> Beside:
+    """What a tool may have asked for beside what it counts.
 
     Args:
-        step: With the tool's count (`seen_output`) and the server's in its ledger.
-        warm_up: Tokens that the tool asks for before it measures, and doesn't count.
-        output_tokens: Of each answer: requests that failed or were cut off count for none with the
-            tool, and for up to so many with the server.
+        step: Its requests that failed or were cut off count for none with the tool, and for up to
+            a whole one with the server.
+        warm_up: What it asks for before it measures.
+        each: One request.
         by_time: Whether time ended the step, with as many requests cut off as ran at once.
     """
-    counted, made = step.ledger.seen_output, step.ledger.server_output
-    if counted is None or made is None:
-        return None
     loose = step.failed + step.cancelled
     if by_time:
         loose += max(step.concurrency or 0, step.max_in_flight)
-    most = counted + warm_up + loose * output_tokens
+    return Beside(warm_up.input + loose * each.input, warm_up.output + loose * each.output)
+
+
+def output_miscounted(step: StepResult, more: Beside) -> str | None:
+    """Whether the output tokens of a step are others than those that the server made meanwhile."""
+    counted, made = step.ledger.seen_output, step.ledger.server_output
+    if counted is None or made is None:
+        return None
+    most = counted + more.output
     if counted * (1 - FOREIGN_SHARE) <= made <= most * (1 + FOREIGN_SHARE):
         return None
     text = f"counted {counted} output tokens"
-    if made > most and most > counted:
-        text += f" (and {most - counted} at most beside what it measured)"
-    text += f", the server's own counters {made}"
-    if made > most:
-        return text + ": it miscounts, or somebody else used the server"
-    return text + ": it miscounts"
+    if made > most > counted:
+        text += f" (and {more.output} at most beside what it measured)"
+    text += f", the server's own counters {made}: it miscounts"
+    return text + (", or somebody else used the server" if made > most else "")
+
+
+def input_miscounted(step: StepResult, more: Beside) -> str | None:
+    """Whether the server read more input tokens than a tool says; less says nothing (caches)."""
+    counted = step.whole.input_tokens if step.whole is not None else None
+    read = step.ledger.server_input
+    if counted is None or read is None:
+        return None
+    if read <= (counted + more.input) * (1 + FOREIGN_SHARE):
+        return None
+    return (
+        f"counted {counted} input tokens, the server's own counters {read}: its tokenizer is not "
+        "the model's, a chat template came on top, or somebody else used the server; what it says "
+        "of input + output is too little"
+    )

@@ -21,7 +21,15 @@ from backends.bench.document import document, new_run_id
 from backends.bench.endpoint import Endpoint, Fetch
 from backends.bench.gpuwindow import GpuSampler
 from backends.bench.harness.commands import Harness, Wanted, command, wanted
-from backends.bench.harness.judge import final_word, miscounted, too_fast, why_failed
+from backends.bench.harness.judge import (
+    Beside,
+    beside,
+    final_word,
+    input_miscounted,
+    output_miscounted,
+    too_fast,
+    why_failed,
+)
 from backends.bench.importers import MAX_FILE_BYTES, ImportFailed, read_result
 from backends.bench.messages import maybe, real, whole
 from backends.bench.plan import Plan
@@ -286,17 +294,20 @@ class HarnessRun:
             return
         self._tool_name = found.harness
         result = self._placed(number, found.steps[0], message)
-        place, name, want = len(self._results), self._tool.name, self._wants[number]
-        fast = too_fast(result)
-        if fast is not None:
-            text = f"{name} {fast}: the figures are of another load"
-            self._notice("rate_not_kept", Severity.ERROR, text, place)
-        warm_up, by_time = self._tool.warm_up(want), want.requests is None
-        wrong = miscounted(result, warm_up, want.output_tokens, by_time)
-        if wrong is not None:
-            self._notice("token_count", Severity.ERROR, f"{name} {wrong}", place)
+        self._judge(result, self._wants[number])
         self._results.append(result)
         self._listener(StepEnded(result))
+
+    def _judge(self, result: StepResult, want: Wanted) -> None:
+        each = Beside(want.input_tokens, want.output_tokens)
+        more = beside(result, self._tool.warm_up(want), each, want.requests is None)
+        for key, severity, wrong in (
+            ("rate_not_kept", Severity.ERROR, too_fast(result)),
+            ("token_count", Severity.ERROR, output_miscounted(result, more)),
+            ("input_count", Severity.WARNING, input_miscounted(result, more)),
+        ):
+            if wrong is not None:
+                self._notice(key, severity, f"{self._tool.name} {wrong}", len(self._results))
 
     async def _failed(self, number: int, message: dict[str, object]) -> None:
         label = self._prepared.steps[number].label

@@ -8,6 +8,8 @@ Answers are untrusted: converted, cleaned and bounded here, once.
 from __future__ import annotations
 
 import base64
+import getpass
+import platform
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
@@ -104,7 +106,12 @@ async def carry_out(
     try:
         answer = await session.request(
             "changes.carry_out",
-            {"steps": rows, "boot_id": boot_id, **_as_root(machines, vantage, reading)},
+            {
+                "steps": rows,
+                "boot_id": boot_id,
+                "by": f"{operator()} at {platform.node() or 'another machine'}",
+                **_as_root(machines, vantage, reading),
+            },
             asked_by="tuning",
             what="change settings",
             changes_host=True,
@@ -123,6 +130,14 @@ async def carry_out(
         for one in got.steps
     )
     return Carried(clean(got.refused, 300), done, tuple(clean(k, 300) for k in got.kernel[:40]))
+
+
+def operator() -> str:
+    """Who uses this gpuroom."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "unknown"
 
 
 def _hands(machines: Machines, vantage: Vantage, reading: Reading) -> changes_posix.Hands:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import posixpath
 import secrets
 from collections.abc import Mapping, Sequence
@@ -134,7 +133,7 @@ async def prepare_tasks(
         hosts=machines.vantages,
         boot_ids={v: boot_ids.get(v, "") for v in machines.vantages},
         taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        operator=_operator(),
+        operator=changes.operator(),
         roots=reading.roots(machines.vantages),
         saved=_saved(resolved, known),
     )
@@ -323,10 +322,3 @@ def _undo(step: Step) -> tuple[str, ...]:
     if _again(step):
         return step.argv
     return ()
-
-
-def _operator() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "unknown"

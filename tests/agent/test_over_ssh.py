@@ -58,8 +58,8 @@ async def test_every_login_shell(ssh_lab: SshLab, shell: str) -> None:
     ssh_lab.server(shell=shell, noise=noise, banner="AUTHORISED USE ONLY\n")
     told = Told()
     async with agent_at(ssh_lab, told) as client:
-        fast = await told.until("fast", lambda params: len(params["g"]) == 8)
-        assert None not in fast["g"]
+        # On a busy machine a GPU may be late for the first sample.
+        await told.until("fast", lambda params: len(params["g"]) == 8 and None not in params["g"])
         assert client.garbage_lines == 0
         pieces = [n async for n in client.stream("selftest.count", {"to": 100, "size": 5000})]
         assert len(pieces) == 100

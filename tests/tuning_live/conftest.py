@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -67,6 +68,13 @@ class Bench:
         return await rollback.roll_back(
             self.machines, plan.snapshot, results, force=force, reading=self.reading
         )
+
+
+async def until(test: Callable[[], object]) -> None:
+    """Wait for a condition, with a generous deadline."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not test():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 Open: TypeAlias = Callable[..., AbstractAsyncContextManager[list[HostSession]]]

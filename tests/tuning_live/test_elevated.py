@@ -44,7 +44,7 @@ def test_with_a_password_and_never_with_a_wrong_one(sudo: Path, tmp_path: Path) 
     (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("b\n")
     params = {"paths": ["/nothing"], "root": str(tmp_path)}
-    names = ["elevated", "changes"]
+    names = changes.MODULES
     answer = elevated.call(names, "read", params, "open sesame")
     assert answer["boot_id"] == "b"
     assert answer["files"]["/nothing"] == {"data": None, "mode": None, "error": ""}
@@ -61,7 +61,7 @@ def test_with_a_password_and_never_with_a_wrong_one(sudo: Path, tmp_path: Path) 
 def test_without_sudo_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(elevated.Refused, match="sudo can't be run"):
-        elevated.call(["elevated", "changes"], "read", {"paths": []})
+        elevated.call(changes.MODULES, "read", {"paths": []})
 
 
 def test_what_was_denied_is_read_again_as_root(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import errno
 import fcntl
 import os
 import re
 import shlex
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from backends.agent.remote import changes as remote
 from backends.config import HostConfig
 from backends.hub import RoomHub
 from backends.session import HostSession
@@ -188,53 +184,6 @@ async def test_two_operators_at_once(open_hosts: Open, tree: Tree) -> None:
             back = await bench.back(plan, results, force=True)
             assert {r.outcome for r in back} <= {Outcome.APPLIED, Outcome.ALREADY_SO}
         assert tree.read(BALANCING) == before
-
-
-def test_one_change_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who finds the host being changed waits, and is refused when that takes too long."""
-    (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
-    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("b\n")
-    (tmp_path / "value").write_text("1\n")
-    step = {"kind": "write", "path": "/value", "data": base64.b64encode(b"0\n").decode()}
-    params = {"steps": [step], "boot_id": "b", "root": str(tmp_path)}
-    held = os.open(tmp_path, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)
-    monkeypatch.setattr(remote, "LOCK_S", 0.2)
-    assert "another change" in remote.carry_out(params)["refused"]
-    assert (tmp_path / "value").read_text() == "1\n"
-    monkeypatch.setattr(remote, "LOCK_S", 60.0)
-    waiting = threading.Thread(target=remote.carry_out, args=(params,))
-    waiting.start()
-    time.sleep(0.1)
-    fcntl.flock(held, fcntl.LOCK_UN)
-    waiting.join(60)
-    os.close(held)
-    assert (tmp_path / "value").read_text() == "0\n"
-
-
-def test_a_file_system_without_locks_is_changed_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unknown(*arguments: object) -> None:
-        raise OSError(errno.ENOLCK, "no locks available")
-
-    monkeypatch.setattr(remote.fcntl, "flock", unknown)
-    (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
-    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("b\n")
-    (tmp_path / "value").write_text("1\n")
-    step = {"kind": "write", "path": "/value", "data": base64.b64encode(b"0\n").decode()}
-    answer = remote.carry_out({"steps": [step], "boot_id": "b", "root": str(tmp_path)})
-    assert answer["steps"][0]["ok"]
-    assert (tmp_path / "value").read_text() == "0\n"
-
-
-def test_what_is_no_file_is_never_written(tmp_path: Path) -> None:
-    """A link to a device must not be taken for a file of ours."""
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/conf").symlink_to("/dev/null")
-    with pytest.raises(OSError, match="not a file"):
-        remote._install(str(tmp_path / "etc/conf"), b"x", None)
-    assert Path("/dev/null").is_char_device()
 
 
 async def test_the_way_back_is_in_reverse_order_and_to_the_byte(

@@ -9,50 +9,87 @@ from __future__ import annotations
 
 import base64
 import errno
-import fcntl
 import os
 import re
 import stat
 import subprocess
+import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import elevated
+from . import alone, elevated
 
 MAX_BYTES = 1 << 20
 MAX_OUTPUT = 4000
 COMMAND_S = 120.0
-LOCK_S = 10.0
+FINISH_S = 150.0
+NO_SUCH_NAME = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENAMETOOLONG, errno.ENOTSUP)
+MODULES = ["elevated", "alone", "changes"]
 SEARCHED = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 LINE = re.compile(r"^\[\s*(\d+\.\d+)\]")
 
 
 def register(agent: Any) -> None:
-    """Add the methods of this area."""
+    """Add the methods of this area; a fix that is at work when the room goes is finished first."""
+    at_work = AtWork()
+    agent.on_end(at_work.finish)
     for name in ("read", "carry_out"):
-        agent.methods.add("changes." + name, _method(name, agent), threaded=True)
+        agent.methods.add("changes." + name, _method(name, agent, at_work), threaded=True)
 
 
-def _method(function: str, agent: Any) -> Any:
+class AtWork:
+    """Fixes that are being carried out: half of one is worse than none.
+
+    Attributes:
+        ending: Nothing new is begun any more.
+    """
+
+    def __init__(self) -> None:
+        self.ending = threading.Event()
+        self._count = 0
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> None:
+        """One more."""
+        with self._changed:
+            self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        """It has ended."""
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        """Begin nothing more, and wait for what was begun."""
+        self.ending.set()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._count, FINISH_S)
+
+
+def _method(function: str, agent: Any, at_work: AtWork) -> Any:
     def answer(params: Dict[str, Any]) -> Any:
         held = agent.below(params)
         paths = [*params.get("paths", ()), *(s.get("path", "") for s in params.get("steps", ()))]
         if held is not params and any(".." in path.split("/") for path in paths):
             return {"refused": "a path leaves the folder of the simulated host"}
-        return _ask(function, held)
+        if function == "read":
+            return _ask(function, held)
+        with at_work:
+            return _ask(function, held, at_work.ending)
 
     return answer
 
 
-def _ask(function: str, params: Dict[str, Any]) -> Any:
+def _ask(function: str, params: Dict[str, Any], ending: Optional[threading.Event] = None) -> Any:
     """Do it as root: we are, or sudo lets us, or it is tried without and fails with its reason."""
     from . import rpc
 
     password = params.pop("password", None)
     if elevated.is_root() or not (params.pop("sudo", False) or password):
-        return globals()[function](params)
+        return read(params) if function == "read" else carry_out(params, ending)
     try:
-        return elevated.call(["elevated", "changes"], function, params, password, COMMAND_S + 30.0)
+        return elevated.call(MODULES, function, params, password, COMMAND_S + 30.0)
     except elevated.Refused as error:
         raise rpc.RpcError("not allowed as root: %s" % error) from error
 
@@ -74,13 +111,15 @@ def read(params: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
-def carry_out(params: Dict[str, Any]) -> Dict[str, Any]:
+def carry_out(params: Dict[str, Any], ending: Optional[threading.Event] = None) -> Dict[str, Any]:
     """Carry out the steps of one fix; the first that fails ends it.
 
     Args:
         params: `steps`, each with `kind` (`write`, `file`, `remove`, `command`), `path`, `data`
             (base64), `mode`, `argv`, `expect` (base64 of what must be there, None for no file;
-            not compared where the key is missing); `boot_id`, `root`.
+            not compared where the key is missing); `boot_id`, `root`, `by` (who asks, in words
+            for those who wait).
+        ending: Set when nothing may be begun any more.
 
     Returns:
         `refused` (words, nothing was done) or `steps`: for each one done `ok`, `error`, `after`
@@ -92,42 +131,22 @@ def carry_out(params: Dict[str, Any]) -> Dict[str, Any]:
     if not now or now != params["boot_id"]:
         return {"refused": "the host runs another boot (%s) than was shown" % (now or "unknown")}
     try:
-        alone = _alone(root)
-    except OSError:
-        return {"refused": "another change is being carried out on the host; try again"}
-    try:
-        return _steps(params["steps"], root)
-    finally:
-        os.close(alone)
+        with alone.Alone(root, str(params.get("by") or ""), ending) as lock:
+            return _steps(params["steps"], root, lock.before)
+    except alone.Taken as taken:
+        words = "another change is being carried out on the host by %s; try again"
+        return {"refused": words % taken}
 
 
-def _alone(root: str) -> int:
-    """A lock that only one change holds at a time; nothing is written for it.
-
-    Raises:
-        OSError: Another change holds it, and did not end in time.
-    """
-    fd = os.open(root or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    deadline = time.monotonic() + LOCK_S
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return fd
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                return fd  # a file system without locks: what was shown is still compared
-            if time.monotonic() > deadline:
-                os.close(fd)
-                raise
-        time.sleep(0.05)
-
-
-def _steps(steps: List[Dict[str, Any]], root: str) -> Dict[str, Any]:
+def _steps(steps: List[Dict[str, Any]], root: str, before: str) -> Dict[str, Any]:
     for step in steps:
         if "expect" in step:
             found = _look(root + step["path"])["data"]
             if found != step["expect"] and found != step.get("data"):
-                return {"refused": "%s is no longer as it was shown" % step["path"]}
+                words = "%s is no longer as it was shown" % step["path"]
+                if before:
+                    words += ": %s changed the host a moment ago" % before
+                return {"refused": words}
     began = _uptime_s(root)
     done: List[Dict[str, Any]] = []
     for step in steps:
@@ -242,10 +261,11 @@ def _install(path: str, data: bytes, mode: Optional[int]) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         fd = os.open(new, flags, 0o600)
-    except OSError:
+    except OSError as error:
+        if error.errno not in NO_SUCH_NAME:
+            raise  # a full or read-only disk: in place the file would be left in part
         # A file system of its own kind (/etc/pve) may take no such name: write in place.
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-        _fill(fd, data)
+        _fill_in_place(path, data, mode)
         return
     try:
         _fill(fd, data)
@@ -277,6 +297,28 @@ def _sync(folder: str) -> None:
         pass
     finally:
         os.close(fd)
+
+
+def _fill_in_place(path: str, data: bytes, mode: int) -> None:
+    """What was there comes back when it can't be written."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+    try:
+        old = os.pread(fd, MAX_BYTES, 0)
+        try:
+            _whole(fd, data)
+        except OSError:
+            _whole(fd, old)
+            raise
+    finally:
+        os.close(fd)
+
+
+def _whole(fd: int, data: bytes) -> None:
+    done = 0
+    while done < len(data):
+        done += os.pwrite(fd, data[done:], done)
+    os.ftruncate(fd, len(data))
+    os.fsync(fd)
 
 
 def _fill(fd: int, data: bytes) -> None:

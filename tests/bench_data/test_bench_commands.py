@@ -77,6 +77,16 @@ def test_show_says_what_was_not_asked_for(capsys: Capture, own_home: Path) -> No
     assert "sglang/srt/a.py" in text
 
 
+def test_show_says_what_was_found_and_why_it_broke(capsys: Capture, own_home: Path) -> None:
+    finding = Finding(key="token_count", severity=Severity.ERROR, text="it miscounts", step=0)
+    broken = msgspec.structs.replace(run(7), findings=(finding,), error="ValueError: x")
+    with History.at_home() as history:
+        history.save(broken)
+    out = call(capsys, "show", broken.run_id)
+    assert "  ValueError: x" in out
+    assert f"INVALID: {broken.steps[0].label}: it miscounts" in out
+
+
 def test_show_what_was_possible(capsys: Capture) -> None:
     text = call(capsys, "show", "last", "--model", "GLM-5-NVFP4")
     assert "8 x H200, tp 8" in text

@@ -34,6 +34,7 @@ from tui.cli.bench_history import find_run
 from tui.cli.bench_place import Where, place, where
 from tui.cli.bench_possible import possible_table
 from tui.cli.bench_tool import add_tool_arguments, make_run, prepare
+from tui.cli.fit import width_of
 
 EXIT_BROKEN = 1
 EXIT_UNTRUSTED = 6
@@ -179,13 +180,14 @@ async def _bench(arguments: argparse.Namespace, plan: Plan, found: Where) -> int
     console.end(result)
     if form is Form.TABLE:
         if result.possible is not None:
-            print(f"\n{possible_table(result.possible)}")
+            print(f"\n{possible_table(result.possible, width_of(sys.stdout))}")
         elif result.possible_absent:
-            print(f"\nwhat was possible is not known: {result.possible_absent}")
+            console.print()
+            console.print(f"what was possible is not known: {result.possible_absent}")
         if arguments.baseline is not None:
             _compare(result, arguments.baseline)
         else:
-            _against_pinned(result)
+            _against_pinned(result, console)
     return exit_status(result)
 
 
@@ -198,18 +200,19 @@ def _reference(so_far: RunResult, baseline: str | None) -> Reference | None:
         return reference_for(history, so_far)
 
 
-def _against_pinned(result: RunResult) -> None:
+def _against_pinned(result: RunResult, console: Console) -> None:
     """One word a step, where a baseline is pinned for this profile and plan."""
     try:
         with History.at_home() as history:
             compared = against_baseline(history, result)
     except (OSError, RoomError) as error:
-        print(f"not compared: {error}")
+        console.print(f"not compared: {error}")
         return
     if compared is not None:
-        print(f"\nagainst the baseline {compared.a.run_id}: {compared.word.value}")
+        console.print()
+        console.print(f"against the baseline {compared.a.run_id}: {compared.word.value}")
         for line in step_lines(compared):
-            print(line)
+            console.print(line)
 
 
 def _compare(result: RunResult, baseline: str) -> None:

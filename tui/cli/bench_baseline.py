@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 
-from tui.cli.bench_history import figure, open_history, table
+from tui.cli.bench_history import figure, open_history
+from tui.cli.fit import table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from tui.cli.bench_history import NAMES, find_run, open_history, share, table
+from tui.cli.bench_history import NAMES, find_run, open_history, share
+from tui.cli.fit import table, width_of, wrapped
 
 if TYPE_CHECKING:
     from backends.bench.compare import Comparison
@@ -71,10 +72,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([document(one) for one in comparisons], indent=2))
     else:
+        width = width_of(sys.stdout)
         for place, one in enumerate(comparisons):
             if place:
                 print()
-            print(comparison_to_markdown(one) if arguments.markdown else text(one))
+            print(comparison_to_markdown(one) if arguments.markdown else text(one, width))
     if arguments.fail_if_slower is None:
         return 0
     statuses = [_status(one, arguments.fail_if_slower, arguments.strict) for one in comparisons]
@@ -135,8 +137,8 @@ def step_lines(comparison: Comparison) -> list[str]:
     return [f"  {label:<{width}}  {word.text}" for label, word in words.items()]
 
 
-def text(comparison: Comparison) -> str:
-    """A comparison as plain text."""
+def text(comparison: Comparison, columns: int | None = None) -> str:
+    """A comparison as plain text; `columns` is what a line may take."""
     from backends.bench.compare import Word
     from backends.bench.export import ROW_HEADER, change_text, row_cells
 
@@ -160,6 +162,11 @@ def text(comparison: Comparison) -> str:
         for one, row_text in zip(comparison.rows, cells, strict=True):
             if one.word is Word.NOT_COMPARABLE:
                 row_text[-1] = ""  # the line of the step says why, once
-        lines += ["", table(ROW_HEADER, cells, right=(2, 3, 4, 5))]
-    lines += [f"note: {remark}" for remark in comparison.remarks]
-    return "\n".join(lines)
+    shown = [part for line in lines for part in wrapped(line, columns)]
+    if comparison.rows:
+        # Behind its load each row has its metric; of what is left out most stands above.
+        rows = table(ROW_HEADER, cells, right=(2, 3, 4, 5), width=columns, drop=(5, 7, 6))
+        shown += ["", rows]
+    for remark in comparison.remarks:
+        shown += wrapped(f"note: {remark}", columns)
+    return "\n".join(shown)

@@ -16,6 +16,7 @@ from backends.bench.results import Finding, RunResult, StepResult, to_json
 from backends.bench.run_events import ToolSaid
 from backends.bench.runner import Event, Noticed, Progress, StepEnded
 from tui.cli import bench_table
+from tui.cli.fit import width_of, wrapped
 
 PROGRESS_S: Final = 5.0
 
@@ -48,12 +49,20 @@ class Console:
         self._next_s = 0.0
         self._begun = False
         self._noted: set[str] = set()
+        self._width = width_of(sys.stdout)
+        self._table = bench_table.StepTable(self._width)
         self.labels: dict[int, str] = {}
 
     def say(self, text: str) -> None:
         """A line on stderr."""
         self._clear()
-        print(text, file=sys.stderr)
+        for line in wrapped(text, width_of(sys.stderr)):
+            print(line, file=sys.stderr)
+
+    def print(self, text: str = "") -> None:
+        """A line on stdout."""
+        for line in wrapped(text, self._width):
+            print(line)
 
     def found(self, finding: Finding) -> None:
         """What was found out, before the run or while it goes on."""
@@ -79,7 +88,8 @@ class Console:
             return
         if self._form is Form.TABLE:
             self._clear()
-            print(f"  against the baseline: {word.text}", flush=True)
+            self.print(f"  against the baseline: {word.text}")
+            sys.stdout.flush()
         self._line(
             word={
                 "step": word.step, "repetition": step.repetition, "word": word.word.value,
@@ -98,24 +108,23 @@ class Console:
             return
         # What the end of the run added: a bound by the theoretical maximum.
         late = [note for step in result.steps for note in bench_table.step_notes(step)]
-        print()
+        self.print()
         for line in (*bench_table.footer(result), *(n for n in late if n not in self._noted)):
-            print(line)
+            self.print(line)
         if result.error:
-            print(f"{result.status}: {result.error}")
-        print(f"run {result.run_id}; gpuroom bench show, compare, export have it")
+            self.print(f"{result.status}: {result.error}")
+        self.print(f"run {result.run_id}; gpuroom bench show, compare, export have it")
 
     def _step(self, step: StepResult) -> None:
         if self._form is Form.TABLE:
             self._clear()
             if not self._begun:
                 self._begun = True
-                print(bench_table.HEADER)
-                print(bench_table.UNITS)
-            print(bench_table.step_line(step))
+                print("\n".join(self._table.header()))
+            print("\n".join(self._table.lines(step)))
             for note in bench_table.step_notes(step):
                 self._noted.add(note)
-                print(f"  {note}")
+                self.print(f"  {note}")
             sys.stdout.flush()
         self._line(step=step)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
-from tui.cli.bench_history import figure, open_history, table, unfinished_runs
+from tui.cli.bench_history import figure, open_history, unfinished_runs
+from tui.cli.fit import table, width_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
         for row in rows
     ]  # fmt: skip
-    print(table(header, cells, right=(4, 5, 6, 7, 8, 9)))
+    width = width_of(sys.stdout)
+    print(table(header, cells, right=(4, 5, 6, 7, 8, 9), width=width, drop=(4, 8, 3, 9, 7, 1)))
     if unfinished:
         print(f"{len(unfinished)} unfinished: `gpuroom bench import {unfinished[0]}` keeps one")
     if not rows:

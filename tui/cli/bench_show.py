@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from tui.cli.bench_history import NAMES, find_run, open_history
 from tui.cli.bench_possible import possible_table
+from tui.cli.fit import width_of, wrapped
 
 if TYPE_CHECKING:
+    from backends.bench.possible import Possible
     from backends.bench.results import RunResult
 
 
@@ -45,44 +47,53 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.plan:
         print(result.plan.toml.rstrip())
         return 0
-    print(f"run {result.run_id}, {result.started_utc:%Y-%m-%d %H:%M} UTC, {result.status.value}")
+    width = width_of(sys.stdout)
+
+    def say(text: str = "") -> None:
+        for line in wrapped(text, width):
+            print(line)
+
+    say(f"run {result.run_id}, {result.started_utc:%Y-%m-%d %H:%M} UTC, {result.status.value}")
     if result.error:
-        print(f"  {result.error}")
+        say(f"  {result.error}")
     for line in _produced_by(result):
-        print(f"  {line}")
+        say(f"  {line}")
+    steps = bench_table.StepTable(width)
     print()
-    print(bench_table.HEADER)
-    print(bench_table.UNITS)
+    print("\n".join(steps.header()))
     for step in result.steps:
-        print(bench_table.step_line(step))
+        print("\n".join(steps.lines(step)))
     print()
     for line in bench_table.footer(result):
-        print(line)
+        say(line)
     for step in result.steps:
         for line in bench_table.step_notes(step):
-            print(line)
+            say(line)
+    labels = {place: step.label for place, step in enumerate(result.steps)}
+    for finding in result.findings:
+        say(bench_table.finding_line(finding, labels))
+    possible = result.possible
     if arguments.model:
-        print()
-        print(_possible(result, arguments.model, arguments.gpus))
-    elif result.possible is not None:
-        print()
-        print(possible_table(result.possible))
+        possible = _possible(result, arguments.model, arguments.gpus)
+    if possible is not None:
+        print(f"\n{possible_table(possible, width)}")
     elif result.possible_absent:
-        print(f"what was possible is not known: {result.possible_absent}")
+        say(f"what was possible is not known: {result.possible_absent}")
     if compared is not None:
-        print(f"\nagainst the baseline {compared.a.run_id}: {compared.word.value}")
+        print()
+        say(f"against the baseline {compared.a.run_id}: {compared.word.value}")
         for line in step_lines(compared):
-            print(line)
+            say(line)
     for note in notes:
-        print(f"note, {note.written_utc.astimezone():%Y-%m-%d %H:%M}: {note.text}")
+        say(f"note, {note.written_utc.astimezone():%Y-%m-%d %H:%M}: {note.text}")
     if samples.exists():
-        print(f"samples: {samples}")
+        say(f"samples: {samples}")
     if compared is not None:
-        print(f"`gpuroom bench compare {result.run_id}` has every metric with its interval")
+        say(f"`gpuroom bench compare {result.run_id}` has every metric with its interval")
     return 0
 
 
-def _possible(result: RunResult, model: str, gpus: str | None) -> str:
+def _possible(result: RunResult, model: str, gpus: str | None) -> Possible:
     """Each step beside its ceilings."""
     from backends.bench.cards import card_table, parse_gpus
     from backends.bench.efficiency import conditions_of, possible_of
@@ -94,7 +105,7 @@ def _possible(result: RunResult, model: str, gpus: str | None) -> str:
         card = card_table().find(name)
     conditions = conditions_of(result, card, count)
     name, weights = load_model(model)
-    return possible_table(possible_of(result, name, weights, conditions))
+    return possible_of(result, name, weights, conditions)
 
 
 def _produced_by(result: RunResult) -> Iterator[str]:

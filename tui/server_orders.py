@@ -99,16 +99,16 @@ class ServerOrders:
         )
         if not yes:
             return
-        if not await self._stopped(roster, view, asked_by):
-            return
-        findings = await roster.check(view.key)
-        if blocked(findings):
-            raise RoomError(
-                f"{view.name} was not started again", "\n".join(finding_lines(findings))
-            )
-        await roster.start(view.key, asked_by=asked_by)
+        async with roster.restarting(view.key, asked_by=asked_by):
+            await self._stopped(roster, view, asked_by)
+            findings = await roster.check(view.key)
+            if blocked(findings):
+                raise RoomError(
+                    f"{view.name} was not started again", "\n".join(finding_lines(findings))
+                )
+            await roster.start(view.key, asked_by=asked_by)
 
-    async def _stopped(self, roster: Roster, view: ServerView, asked_by: str) -> bool:
+    async def _stopped(self, roster: Roster, view: ServerView, asked_by: str) -> None:
         from backends.servers.report import stop_lines as left_lines
 
         result = await roster.stop(view.key, asked_by=asked_by)
@@ -118,7 +118,6 @@ class ServerOrders:
         self._app.notify(
             "nothing of it is left", title=f"{view.name} is stopped", timeout=4, markup=False
         )
-        return True
 
     async def _import(self, roster: Roster, view: ServerView) -> None:
         import tomli_w

@@ -11,7 +11,7 @@ import getpass
 import os
 import secrets
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -36,7 +36,7 @@ from backends.servers.launchers.base import (
 )
 from backends.servers.launchers.container import ContainerLauncher
 from backends.servers.launchers.found import FoundLauncher
-from backends.servers.launchers.holding import holding
+from backends.servers.launchers.holding import Operation, holding
 from backends.servers.launchers.process import ProcessLauncher
 from backends.servers.launchers.systemd import SystemdLauncher
 from backends.servers.launchers.tmux import TmuxLauncher
@@ -90,6 +90,8 @@ class ServerDesk:
         self._starts = starts
         self._policy = policy or Policy()
         self._clock = clock
+        self._restarting: set[str] = set()
+        """Profiles that this desk holds for a restart."""
         self._process = ProcessLauncher(host)
         self._found = FoundLauncher(host)
         self._systemd = SystemdLauncher(host, profiles)
@@ -322,14 +324,34 @@ class ServerDesk:
         launcher = self.launcher_of(run)
         pids = {member.pid for member in await self.members(run)}
         during = memory_used(self._host.snapshot)
+        restart = run.profile in self._restarting
         async with self._alone(launcher, run.profile, "stopping"):
-            result = await launcher.stop(run, grace_s, operator(), origin(), on_step)
+            result = await launcher.stop(
+                run, grace_s, operator(), origin(), on_step, restart=restart
+            )
         pids -= {member.pid for member in result.left}  # these are named already
         held = await memory_held(
             self._host, run, pids, during, on_step,
             until_s=self._clock.monotonic_s() + self._policy.memory_back_s, clock=self._clock,
         )  # fmt: skip
         return StopResult(result.left, result.port, held)
+
+    @contextlib.asynccontextmanager
+    async def restarting(self, run: Run) -> AsyncIterator[None]:
+        """Around the stop and the start of a restart: nobody else stops or restarts it meanwhile.
+
+        Raises:
+            ProfileBusy: Somebody else is at it: says who.
+        """
+        place = run.place if self.launcher_of(run) is self._process else None
+        async with holding(
+            self._host, run.profile, "restarting", operator(), origin(), place=place
+        ):
+            self._restarting.add(run.profile)
+            try:
+                yield
+            finally:
+                self._restarting.discard(run.profile)
 
     def grace_s(self, run: Run) -> float:
         """How long a run gets to end by itself: its profile says, or else its engine."""
@@ -361,10 +383,10 @@ class ServerDesk:
         return self._launchers[profile.launcher]
 
     def _alone(
-        self, launcher: Launcher, name: str, doing: Literal["starting", "stopping"]
+        self, launcher: Launcher, name: str, doing: Operation
     ) -> contextlib.AbstractAsyncContextManager[None]:
         """One operator at a time, where the launcher's own program does not see to it."""
-        if launcher.kind in ("systemd", *CONTAINERS):
+        if launcher.kind in ("systemd", *CONTAINERS) and name not in self._restarting:
             return holding(self._host, name, doing, operator(), origin())
         return contextlib.nullcontext()
 

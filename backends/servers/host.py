@@ -193,6 +193,8 @@ class StopAsked(msgspec.Struct, frozen=True):
     """How long ago that was, by the host's clock."""
     going: bool = False
     """Whether it goes on: somebody on the host still sees to it."""
+    restart: bool = False
+    """Whether it was to be started again afterwards."""
 
     @property
     def who(self) -> str:

@@ -151,7 +151,10 @@ class _Bench:
             if process.members > 0:
                 left = f"{process.members} processes of it are left"
                 return self._give(State.STOPPING, left, exit_code=code)
-            return self._give(State.STOPPED, "stopped as asked", exit_code=code)
+            why = "stopped as asked"
+            if seen.restart_by:  # another run would be looked at instead of this one
+                why = f"stopped for a restart by {seen.restart_by}; not started again so far"
+            return self._give(State.STOPPED, why, exit_code=code)
         verdict = seen.log.verdict if seen.log is not None else None
         kernel = seen.kernel
         if process.oom_killed or (kernel is not None and kernel.oom):

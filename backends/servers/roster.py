@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
 from backends.clock import SYSTEM_CLOCK, Clock
@@ -306,6 +306,24 @@ class Roster:
             server.left_over = tuple(stop_lines(result))
         self._poke.set()
         return result
+
+    @contextlib.asynccontextmanager
+    async def restarting(self, key: str, *, asked_by: str = ROSTER) -> AsyncIterator[None]:
+        """Around the stop and the start of a restart: nobody else stops or restarts it meanwhile.
+
+        Args:
+            key: The server.
+            asked_by: A binding id, for the journal.
+
+        Raises:
+            RoomError: Somebody else is at it.
+        """
+        server = self._known(key)
+        if server.run is None:
+            raise UsageError(f"{server.name} does not run on {self.desk.host.name}")
+        with on_behalf_of(asked_by):
+            async with self.desk.restarting(server.run):
+                yield
 
     def keep(self, profile: Profile) -> None:
         """Take a profile that has just been written."""

@@ -35,6 +35,8 @@ def testimonies(seen: Witnesses, fresh: Fresh) -> tuple[Testimony, ...]:
     said: list[tuple[Witness, str, float]] = []
     if seen.stop_asked_at_s is not None:
         words = f"stop, by {seen.stop_asked_by}" if seen.stop_asked_by else "stop"
+        if seen.restart_by:
+            words = f"restart, by {seen.restart_by}"
         said.append((Witness.OPERATOR, words, seen.stop_asked_at_s))
     if seen.link is not None:
         said.append((Witness.LINK, "up" if seen.link.up else "down", seen.link.at_s))

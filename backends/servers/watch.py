@@ -307,16 +307,19 @@ class ServerWatch:
         changes["activity"] = self._movement.note(look, self._seen.activity, now_s)
         self._note(**changes)
 
-    def _stop_of_others(self, look: RunLook, now_s: float) -> dict[str, object]:
+    def _stop_of_others(self, look: RunLook, now_s: float) -> Mapping[str, object]:
         """That somebody else stops it, or has, or that their stop ended without it."""
         asked = look.stop
+        restart = {"restart_by": asked.who if asked is not None and asked.restart else ""}
         if self._stops:
-            return {}
+            return restart if asked is not None else {}
         if asked is None or (look.alive and not asked.going):
             return {"stop_asked_at_s": None} if look.alive else {}
         if self._seen.stop_asked_at_s is not None:
-            return {}
-        return {"stop_asked_at_s": now_s - (asked.age_s or 0.0), "stop_asked_by": asked.who}
+            return restart
+        return restart | {
+            "stop_asked_at_s": now_s - (asked.age_s or 0.0), "stop_asked_by": asked.who,
+        }  # fmt: skip
 
     def _ask_kernel(self, now_s: float) -> KernelSeen | None:
         """Whether the kernel log knows why it ended; it may be a moment late."""

@@ -177,6 +177,8 @@ class Witnesses:
     stop_asked_at_s: float | None = None
     stop_asked_by: str = ""
     """Who asked for it, where it was not whoever watches."""
+    restart_by: str = ""
+    """Who had it stopped to start it again."""
     link: LinkSeen | None = None
     process: ProcessSeen | None = None
     log: LogSeen | None = None

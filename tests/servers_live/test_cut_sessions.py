@@ -22,6 +22,7 @@ from backends.servers.launchers.base import ProfileBusy, StopStep
 from backends.servers.lifecycle import ANSWERING, State
 from tests.servers_live.rooms import (
     DEADLINE_S,
+    OF_THIS_RUN,
     Play,
     desk_of,
     is_state,
@@ -66,8 +67,8 @@ async def test_in_a_start_the_server_comes_up_and_nobody_starts_a_second(
     server = ssh_lab.server("gpu01")
     held = tmp_path / "held.log"  # whoever opens a pipe to write waits for a reader
     os.mkfifo(held)
-    profile = quick_profile("begun", log=str(held))
-    lock = Path(runs.root(), "begun", "lock")
+    profile = quick_profile(f"begun{OF_THIS_RUN}", log=str(held))
+    lock = Path(runs.root(), profile.name, "lock")
     async with desk_of(profile, **far(ssh_lab)) as desk:  # type: ignore[arg-type]
         starting = asyncio.create_task(desk.start(profile))
         await until(lambda: lock.exists() and lock.read_bytes())
@@ -80,7 +81,7 @@ async def test_in_a_start_the_server_comes_up_and_nobody_starts_a_second(
         reader = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
         try:
             await until(lambda: list(lock.parent.glob("*/id.json")))
-            run = await desk.find("begun")
+            run = await desk.find(profile.name)
             async with await desk.watch(run, profile) as watch:
                 await watch.until(is_state(*ANSWERING), DEADLINE_S)
                 assert watch.last_look is not None
@@ -96,7 +97,7 @@ async def test_in_a_start_the_server_comes_up_and_nobody_starts_a_second(
 
 async def test_in_a_stop_it_is_carried_to_its_end_and_is_no_crash(ssh_lab: SshLab) -> None:
     server = ssh_lab.server("gpu01")
-    profile = quick_profile("deaf", "--deaf")
+    profile = quick_profile(f"deaf{OF_THIS_RUN}", "--deaf")
     asked = asyncio.Event()
 
     def told(step: StopStep) -> None:
@@ -111,7 +112,7 @@ async def test_in_a_stop_it_is_carried_to_its_end_and_is_no_crash(ssh_lab: SshLa
         with pytest.raises(RoomError):
             await stopping
         await until(lambda: not members_alive(run.run_id))
-        found = await linked(lambda: desk.find("deaf"))
+        found = await linked(lambda: desk.find(profile.name))
         async with await desk.watch(found, profile) as watch:
             await watch.until(is_state(State.STOPPED), DEADLINE_S)
         again = await desk.start(profile)

@@ -70,7 +70,7 @@ async def test_gpuroom_is_killed_in_the_middle_of_a_stop(words: tuple[str, ...])
     async with desk_of(profile) as desk, await desk.watch(run, profile) as watch:
         told = await watch.until(is_state(State.STOPPING), DEADLINE_S)
         assert told.why.startswith(f"asked to stop by {operator()} from {origin()} ")
-        asked = f"stop, by {operator()} from {origin()}"
+        asked = f"{words[0]}, by {operator()} from {origin()}"
         assert asked in [heard.said for heard in told.testimonies]
         # the grace passes, and SIGKILL comes.
         await watch.until(is_state(State.STOPPED), DEADLINE_S)

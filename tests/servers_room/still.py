@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -240,6 +242,12 @@ class StillRoster(Roster):
         self.asked_by.append(asked_by)
         self.asked.append(("start", key))
         return run()
+
+    @contextlib.asynccontextmanager
+    async def restarting(self, key: str, *, asked_by: str = "") -> AsyncIterator[None]:
+        self.asked.append(("hold", key))
+        yield
+        self.asked.append(("let go", key))
 
     async def stop(self, key: str, *, asked_by: str = "") -> StopResult:
         if self.fail_with is not None:

@@ -139,7 +139,8 @@ async def test_restart_checks_before_it_stops_and_again_before_it_starts() -> No
         await ready(pilot)
         assert "Restart glm on gpu01" in await pressed(pilot, "R")
         await pressed(pilot, "ctrl+y")
-        assert [what for what, _ in board.still.asked] == ["check again", "stop", "check", "start"]
+        asked = [what for what, _ in board.still.asked]
+        assert asked == ["check again", "hold", "stop", "check", "start", "let go"]
 
 
 async def test_a_failure_is_shown() -> None:

@@ -170,6 +170,7 @@ async def test_a_restart_shows_both_ways_and_is_one_wish_in_the_journal(tmp_path
             (f"start {NAME}", "servers.start"),
             (f"stop {NAME}", "servers.restart"),
             (f"start {NAME}", "servers.restart"),
+            (f"restart {NAME}", "servers.restart"),
             (f"stop {NAME}", "servers.stop"),
         ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+from backends.servers.launchers.base import Run
 from backends.servers.planned import start_data, start_lines
 from backends.servers.profiles import Profile
 from backends.servers.report import assessment_data, run_data, stop_data
@@ -62,42 +63,50 @@ async def _start(arguments: argparse.Namespace, *, restart: bool = False) -> int
     async with at_profile(arguments, must=True) as place:
         assert place.profile is not None
         allow_changes(arguments, place.session)
-        status = await _stopped(arguments, place, place.profile, answer) if restart else 0
-        status = status or await _started(arguments, place, place.profile, answer)
+        begin = _begin_anew if restart else _begin
+        status, run = await begin(arguments, place, place.profile, answer)
+        if run is not None and arguments.wait:
+            timeout_s = arguments.timeout or place.profile.start_timeout_s
+            async with await place.desk.watch(run, place.profile) as watch:
+                status, state = await follow_start(place, watch, timeout_s)
+                answer["state"] = assessment_data(state, now_s())
         if arguments.json:
             print_json(answer)
         return status
 
 
-async def _stopped(
+async def _begin_anew(
     arguments: argparse.Namespace, place: Place, profile: Profile, answer: dict[str, object]
-) -> int:
-    """Stop the newest run, where there is one; gives the exit status."""
+) -> tuple[int, Run | None]:
+    """Stop the newest run, where there is one, then start; gives the exit status, and the run."""
     # A server that runs is not given up for one that can't be started.
     found, go_on = await checked(place, profile, force=arguments.force, before_stop=True)
     answer["findings"] = findings_data(found)
     if not go_on:
-        return EXIT_REFUSED
+        return EXIT_REFUSED, None
     plan = await place.desk.plan(profile)
     answer["plan"] = start_data(plan, profile)
     run = await place.desk.newest(profile)
     if run is None:
-        return 0
-    await say_what_ends(place, run)
-    result = await place.desk.stop(run, say_step)
-    answer["stopped"] = stop_data(result)
-    return say_stopped(result)
+        return await _begin(arguments, place, profile, answer)
+    async with place.desk.restarting(run):
+        await say_what_ends(place, run)
+        result = await place.desk.stop(run, say_step)
+        answer["stopped"] = stop_data(result)
+        if status := say_stopped(result):
+            return status, None
+        return await _begin(arguments, place, profile, answer)
 
 
-async def _started(
+async def _begin(
     arguments: argparse.Namespace, place: Place, profile: Profile, answer: dict[str, object]
-) -> int:
-    """Check, say what runs, start; gives the exit status."""
+) -> tuple[int, Run | None]:
+    """Check, say what runs, start; gives the exit status, and the run."""
     found, go_on = await checked(place, profile, force=arguments.force)
     answer["findings"] = findings_data(found)
     if not go_on:
         runs = any(finding.id == "earlier-run" for finding in found)
-        return EXIT_BUSY if runs else EXIT_REFUSED
+        return EXIT_BUSY if runs else EXIT_REFUSED, None
     plan = await place.desk.plan(profile)
     answer["plan"] = start_data(plan, profile)
     say_plan("what runs:", start_lines(plan, profile.cwd))
@@ -105,13 +114,7 @@ async def _started(
     log = begun.log.words if begun.log is not None else "none"
     say(f"{profile.name} is started on {place.session.name}: pid {begun.pid}, log {log}")
     answer["started"] = run_data(begun)
-    if not arguments.wait:
-        return 0
-    timeout_s = arguments.timeout or profile.start_timeout_s
-    async with await place.desk.watch(begun, profile) as watch:
-        status, state = await follow_start(place, watch, timeout_s)
-        answer["state"] = assessment_data(state, now_s())
-        return status
+    return 0, begun
 
 
 async def restart(arguments: argparse.Namespace) -> int:

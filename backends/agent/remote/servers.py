@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional
 
 from . import (
     cgroups,
+    holds,
     ladder,
     mask,
     members,
@@ -50,7 +51,9 @@ def register(agent: Any) -> None:
     begun = ladder.Begun()
     agent.on_end(begun.hand_over)
     agent.methods.add_stream("servers.stop", lambda params, stream: stop(params, stream, begun))
-    agent.methods.add_stream("servers.hold", hold)
+    held = holds.Holds()
+    agent.methods.add_stream("servers.hold", held.hold)
+    agent.methods.add("servers.let_go", held.let_go, threaded=True)
     strangers.register(agent)
 
 
@@ -232,7 +235,8 @@ def stop(params: Params, stream: rpc.Stream, begun: ladder.Begun) -> None:
     """Stop a run, wholly, and say each step (`ladder.descend`).
 
     Args:
-        params: `dir`, `signal` (default TERM), `grace_s`, `by`, `origin`, `port`.
+        params: `dir`, `signal` (default TERM), `grace_s`, `by`, `origin`, `port`; `restart`: a
+            start is to follow, and the caller holds the run for both (`holds`).
         stream: Gets `step` (words), `members` left, and last `done` with `left` and `port`.
         begun: Sees to it that it is carried to its end.
     """
@@ -248,31 +252,16 @@ def stop(params: Params, stream: rpc.Stream, begun: ladder.Begun) -> None:
         found = found or (members.scan(record, deep=True) if not deep else [])
         return [member for member in found if _may_touch(member, state["owner"])]
 
-    note = stopnote.Note(os.path.join(place, "stop.json"), params)
-    with runs.operation(os.path.dirname(place), "stop.lock", params):
+    # That it has crashed is not forgotten when what it left behind is stopped.
+    kept = bool(state["alive"] or state["stop"])
+    note = stopnote.Note(os.path.join(place, "stop.json"), params, kept)
+    with contextlib.nullcontext() if params.get("restart") else holds.alone_at(place, params):
         port = params.get("port") or record.get("port")
 
         def descend(stream: rpc.Stream) -> None:
             ladder.descend(look, record["pid"], record["start_ticks"], port, params, stream)
 
         begun.carry_out(descend, note, stream)
-
-
-def hold(params: Params, stream: rpc.Stream) -> None:
-    """Keep others from starting or stopping a server until the stream is closed.
-
-    For launchers whose own programs (systemctl, docker) let two operators do the same at once.
-
-    Args:
-        params: `name` (of the profile), `doing` (`starting`, `stopping`), `by`, `origin`.
-        stream: Gets `{"held": true}`.
-    """
-    home = os.path.join(runs.root(), ".held")
-    os.makedirs(home, mode=0o755, exist_ok=True)
-    with runs.operation(home, runs.checked_name(params["name"]), params):
-        stream.send({"held": True})
-        while not stream.wait_closed(1.0):
-            pass
 
 
 def _may_touch(member: members.Member, owner: int) -> bool:

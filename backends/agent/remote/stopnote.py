@@ -22,7 +22,7 @@ class Note:
 
     Args:
         path: The file.
-        params: Of the stop: `by` and `origin`.
+        params: Of the stop: `by`, `origin`, and whether it is part of a `restart`.
         kept: Whether it stays when the stop is over.
     """
 
@@ -33,7 +33,7 @@ class Note:
             key: str(params[key])[:WORD_CHARS] if params.get(key) is not None else None
             for key in ("by", "origin")
         }
-        self._asked["at"] = time.time()
+        self._asked.update(restart=bool(params.get("restart")), at=time.time())
 
     def take(self) -> None:
         """This process sees to the stop from now on.

@@ -236,7 +236,8 @@ class Launcher(Protocol):
         ...
 
     async def stop(
-        self, run: Run, grace_s: float, by: str, origin: str, on_step: Callable[[StopStep], None]
-    ) -> StopResult:
-        """Stop it, wholly, and say what remains."""
+        self, run: Run, grace_s: float, by: str, origin: str, on_step: Callable[[StopStep], None],
+        *, restart: bool = False,
+    ) -> StopResult:  # fmt: skip
+        """Stop it, wholly, and say what remains; `restart`: a start is to follow."""
         ...

@@ -165,8 +165,9 @@ class ContainerLauncher:
         )
 
     async def stop(
-        self, run: Run, grace_s: float, by: str, origin: str, on_step: Callable[[StopStep], None]
-    ) -> StopResult:
+        self, run: Run, grace_s: float, by: str, origin: str, on_step: Callable[[StopStep], None],
+        *, restart: bool = False,
+    ) -> StopResult:  # fmt: skip
         """`stop` with the grace, which kills what is left of the container."""
         before = await self.look(run)
         on_step(StopStep(f"{self.kind} stop {run.place}", len(before.members)))

@@ -92,8 +92,9 @@ class FoundLauncher:
         return await inspect(self._host, run.profile, pid, start_ticks=ticks, port=run.port)
 
     async def stop(
-        self, run: Run, grace_s: float, by: str, origin: str, on_step: Callable[[StopStep], None]
-    ) -> StopResult:
+        self, run: Run, grace_s: float, by: str, origin: str, on_step: Callable[[StopStep], None],
+        *, restart: bool = False,
+    ) -> StopResult:  # fmt: skip
         """The process and its descendants, by the same ladder."""
         pid, ticks = _identity(run)
         last: StopPiece | None = None

@@ -159,12 +159,14 @@ class ProcessLauncher:
         )
 
     async def stop(
-        self, run: Run, grace_s: float, by: str, origin: str, on_step: Callable[[StopStep], None]
-    ) -> StopResult:
+        self, run: Run, grace_s: float, by: str, origin: str, on_step: Callable[[StopStep], None],
+        *, restart: bool = False,
+    ) -> StopResult:  # fmt: skip
         """The ladder: the main process, its group, every member."""
         last: StopPiece | None = None
         params: Mapping[str, object] = {
             "dir": run.place, "grace_s": grace_s, "by": by, "origin": origin, "port": run.port,
+            "restart": restart,
         }  # fmt: skip
         try:
             async with contextlib.aclosing(

@@ -193,8 +193,9 @@ class SystemdLauncher:
         )
 
     async def stop(
-        self, run: Run, grace_s: float, by: str, origin: str, on_step: Callable[[StopStep], None]
-    ) -> StopResult:
+        self, run: Run, grace_s: float, by: str, origin: str, on_step: Callable[[StopStep], None],
+        *, restart: bool = False,
+    ) -> StopResult:  # fmt: skip
         """`systemctl stop`, which has a ladder of its own; SIGKILL to the cgroup if it hangs."""
         before = await self.look(run)
         on_step(StopStep(f"systemctl stop {run.place}", len(before.members)))

@@ -14,6 +14,7 @@ from textual.widget import Widget
 
 from backends.errors import RoomError
 from backends.session import HostSession
+from backends.tuning import unfinished
 from backends.tuning.desk import Desk, Judged
 from backends.tuning.engine import Options
 from backends.tuning.facts import Vantage
@@ -284,6 +285,10 @@ class TuningScreen(FilteringScreen):
         judged = await desk.judge()
         self.list.message = f"judged in {time.monotonic() - began:.1f} s"
         self.take(desk, judged)
+        cut = await desk.cut()
+        if cut is not None:
+            words = unfinished.say(cut, "u takes it back")
+            self.notify(words, severity="warning", timeout=15, markup=False)
 
     def take(self, desk: Desk, judged: Judged) -> None:
         """Show a run, where its host is still looked at."""

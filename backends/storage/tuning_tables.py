@@ -34,6 +34,7 @@ TUNING_TABLES: Final = TableGroup(
         ) WITHOUT ROWID;
         CREATE INDEX tuning_snapshot_host ON tuning_snapshot (host, at_utc);
         """,
+        "ALTER TABLE tuning_snapshot ADD COLUMN back BLOB;",
     ),
 )
 RUNS_KEPT: Final = 50
@@ -55,7 +56,12 @@ class StoredRun:
 
 @dataclass(frozen=True, slots=True)
 class StoredSnapshot:
-    """One snapshot; `body` and `results` are JSON of `backends.tuning.snapshot`."""
+    """One snapshot; `body`, `results` and `back` are JSON of `backends.tuning.snapshot`.
+
+    Attributes:
+        results: What came of the change; a fix that was at work last stands as begun.
+        back: What came of taking it back, the same way; None where that was never begun.
+    """
 
     snapshot_id: str
     host: str
@@ -65,6 +71,7 @@ class StoredSnapshot:
     body: bytes
     results: bytes | None
     rolled_back_utc: str | None
+    back: bytes | None = None
 
 
 class TuningHistory:
@@ -121,7 +128,7 @@ class TuningHistory:
         """Keep a snapshot, before anything is changed."""
         with self._database.writing() as connection:
             connection.execute(
-                "INSERT INTO tuning_snapshot VALUES (?, ?, ?, ?, ?, ?, NULL, NULL)",
+                "INSERT INTO tuning_snapshot VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, NULL)",
                 (snapshot_id, host, _now(), boot_id, operator, body),
             )
 
@@ -130,6 +137,14 @@ class TuningHistory:
         with self._database.writing() as connection:
             connection.execute(
                 "UPDATE tuning_snapshot SET results = ? WHERE snapshot_id = ?",
+                (results, snapshot_id),
+            )
+
+    def set_back(self, snapshot_id: str, results: bytes) -> None:
+        """Keep what came of taking it back so far."""
+        with self._database.writing() as connection:
+            connection.execute(
+                "UPDATE tuning_snapshot SET back = ? WHERE snapshot_id = ?",
                 (results, snapshot_id),
             )
 

@@ -17,19 +17,20 @@ from backends.errors import AgentGone, LinkError, ReadOnlyError, RequestTimeout,
 from backends.storage.failure import StorageError
 from backends.tuning import changes
 from backends.tuning.changed import Done
-from backends.tuning.facts import Vantage
+from backends.tuning.facts import Fact, Vantage
 from backends.tuning.findings import Finding, Verdict
 from backends.tuning.gather import Reading
 from backends.tuning.machines import Machines
 from backends.tuning.plans.loaders import Loader
 from backends.tuning.prepare import resolve
-from backends.tuning.snapshot import Outcome, Result, Snapshot, same_value
+from backends.tuning.snapshot import GOOD, Outcome, Result, Snapshot, same_value
 from backends.tuning.steps import File, Known, Plan, Step, Task
+from backends.tuning.unfinished import NOT_JUDGED
 
 WRONG: Final = (Verdict.FAIL, Verdict.WARN)
 
 
-async def _nowhere(results: Sequence[Result]) -> None:
+async def nowhere(results: Sequence[Result]) -> None:
     """Keep nothing."""
 
 
@@ -39,7 +40,7 @@ async def apply(
     *,
     reading: Reading | None = None,
     told: Callable[[Result], None] = lambda result: None,
-    keep: Callable[[Sequence[Result]], Awaitable[None]] = _nowhere,
+    keep: Callable[[Sequence[Result]], Awaitable[None]] = nowhere,
 ) -> list[Result]:
     """Carry a plan out, one fix after the other; one that fails stops no other.
 
@@ -91,16 +92,54 @@ async def apply(
     return results
 
 
-def verify(results: Sequence[Result], plan: Plan, findings: Sequence[Finding]) -> list[Result]:
-    """The results, with what the checks say on facts that were read afterwards."""
+def verify(
+    results: Sequence[Result],
+    plan: Plan,
+    findings: Sequence[Finding],
+    facts: Sequence[Fact] = (),
+) -> list[Result]:
+    """The results, with what the checks say on facts that were read afterwards.
+
+    Args:
+        results: Of the writes.
+        plan: What was carried out.
+        findings: Of those facts.
+        facts: The facts themselves: a value that reads otherwise by now was changed back.
+    """
     now = {finding.check: finding for finding in findings}
     tasks = {task.check: task for task in plan.tasks}
-    return [_verified(result, tasks[result.check], now.get(result.check)) for result in results]
+    last = {(r.vantage, path): r.check for r in results for path in r.after}
+    values = {(f.vantage, f.key): f.value for f in facts if isinstance(f.value, str)}
+    checked = []
+    for result in results:
+        result = _verified(result, tasks[result.check], now.get(result.check))
+        for path, data in result.after.items():
+            value = values.get((result.vantage, path))
+            if (
+                result.outcome in GOOD
+                and path.startswith(("/proc/", "/sys/"))
+                and last[result.vantage, path] == result.check
+                and value is not None
+                and data is not None
+                and not same_value(data, value.encode())
+            ):
+                result = _with(result, Outcome.FAILED, CHANGED_BACK.format(path, value.strip()))
+                break
+        checked.append(result)
+    return checked
+
+
+CHANGED_BACK: Final = (
+    "{} was written and read back, and reads {!r} by now: something else sets it"
+    " (tuned, a unit, another operator)"
+)
 
 
 def _verified(result: Result, task: Task, finding: Finding | None) -> Result:
-    if result.outcome not in (Outcome.APPLIED, Outcome.ALREADY_SO) or finding is None:
+    if result.outcome not in (Outcome.APPLIED, Outcome.ALREADY_SO):
         return result
+    if finding is None:
+        return _with(result, result.outcome, "")
     if finding.verdict not in WRONG:
         return _with(result, result.outcome, f"{finding.verdict.value}: {finding.evidence}")
     if task.fix.reboot:
@@ -153,7 +192,8 @@ async def _one(
             break
     outcome = Outcome.FAILED if wrong else Outcome.APPLIED
     kernel = done.kernel if wrong else ()
-    return Result(task.check, outcome, wrong, kernel, after, tuple(ran), task.vantage)
+    words = wrong or NOT_JUDGED
+    return Result(task.check, outcome, words, kernel, after, tuple(ran), task.vantage)
 
 
 def _wrong(step: Step, done: Done) -> str:

@@ -31,6 +31,7 @@ from backends.tuning.snapshot import (
     write_script,
 )
 from backends.tuning.steps import Form, Plan
+from backends.tuning.unfinished import left_in_the_middle
 
 T = TypeVar("T")
 
@@ -159,7 +160,8 @@ class Desk:
             judged = await self.judge()
         except RoomError:
             return results, None
-        results = applying.verify(results, planned, judged.findings)
+        facts = judged.gathered.document.facts
+        results = applying.verify(results, planned, judged.findings, facts)
         with contextlib.suppress(StorageError):  # what was done is kept; its verification is not
             await keep_results(results)
         return results, judged
@@ -168,6 +170,16 @@ class Desk:
         """Of this host, newest first."""
         name = self.machines.host.name
         return await _stored(lambda history: history.snapshots(name))
+
+    async def cut(self) -> StoredSnapshot | None:
+        """The newest change, where it or its way back was cut; see `backends.tuning.unfinished`.
+
+        None, too, where there is no history to tell.
+        """
+        try:
+            return left_in_the_middle(await self.snapshots())
+        except RoomError:
+            return None
 
     async def roll_back(
         self,
@@ -178,6 +190,11 @@ class Desk:
     ) -> list[Result]:
         """Take a snapshot back; see `backends.tuning.rollback`."""
         snapshot = decode_snapshot(stored.body)
+
+        async def keep_back(results: Sequence[Result]) -> None:
+            written = encode(tuple(results))
+            await _stored(lambda history: history.set_back(snapshot.snapshot_id, written))
+
         results = await rollback.roll_back(
             self.machines,
             snapshot,
@@ -185,6 +202,7 @@ class Desk:
             force=force,
             reading=self.reading,
             told=told,
+            keep=keep_back,
         )
         if all(result.outcome in (Outcome.APPLIED, Outcome.ALREADY_SO) for result in results):
             await _stored(lambda history: history.set_rolled_back(snapshot.snapshot_id))

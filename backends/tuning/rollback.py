@@ -6,11 +6,14 @@ is as planned is put back, one that is as before is left. So it may be begun aga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from backends.errors import AgentGone, LinkError, RequestTimeout, RoomError
+from backends.storage.failure import StorageError
 from backends.tuning import changes
+from backends.tuning.apply import nowhere
 from backends.tuning.facts import Vantage
 from backends.tuning.gather import Reading
 from backends.tuning.machines import Machines
@@ -33,6 +36,7 @@ async def roll_back(
     force: bool = False,
     reading: Reading | None = None,
     told: Callable[[Result], None] = lambda result: None,
+    keep: Callable[[Sequence[Result]], Awaitable[None]] = nowhere,
 ) -> list[Result]:
     """Put back what a snapshot holds, last first, each verified.
 
@@ -47,6 +51,8 @@ async def roll_back(
         force: Also what others changed.
         reading: sudo; folders are those of the snapshot.
         told: Is called with each result as it comes.
+        keep: Stores all results so far, before each step and after it; that it can't keeps
+            nothing from being put back.
     """
     own = Vantage.HOST if machines.hypervisor is None else Vantage.GUEST
     reading = replace(
@@ -68,10 +74,20 @@ async def roll_back(
         if saved.kind == "command" and (saved.check, saved.where) not in ran:
             continue
         made = after.get((saved.vantage, saved.path), [])
+        begun = Result(saved.check, Outcome.BEGUN, saved.where, vantage=saved.vantage)
+        await _kept(keep, [*back, begun])
         result = await _one(machines, snapshot, saved, made, boots, reading, force=force)
         back.append(result)
         told(result)
+    await _kept(keep, back)
     return back
+
+
+async def _kept(
+    keep: Callable[[Sequence[Result]], Awaitable[None]], results: Sequence[Result]
+) -> None:
+    with contextlib.suppress(StorageError):
+        await keep(results)
 
 
 async def _one(

@@ -59,8 +59,10 @@ class Bench:
 
     async def carry_out(self, plan: Plan) -> dict[str, Result]:
         results = await applying.apply(self.machines, plan, reading=self.reading)
-        _, findings = await self.judge()
-        return {r.check: r for r in applying.verify(results, plan, list(findings.values()))}
+        found, findings = await self.judge()
+        facts = found.document.facts
+        verified = applying.verify(results, plan, list(findings.values()), facts)
+        return {r.check: r for r in verified}
 
     async def back(
         self, plan: Plan, results: Sequence[Result], *, force: bool = False

@@ -14,6 +14,7 @@ from backends.config import HostConfig
 from backends.errors import AgentError, UsageError
 from backends.tuning import apply as applying
 from backends.tuning import prepare
+from backends.tuning.desk import Desk
 from backends.tuning.findings import Verdict
 from backends.tuning.fixes import Fix, Write, kernel_flags
 from backends.tuning.machines import Machines, needs_name
@@ -78,6 +79,29 @@ async def test_a_write_that_is_ignored_is_a_failure(open_hosts: Open, tree: Tree
         assert results["numa.balancing"].outcome is Outcome.FAILED
         assert "ignored, it reads '50000'" in results["numa.balancing"].detail
         assert results["numa.zone_reclaim"].outcome is Outcome.APPLIED
+
+
+async def test_a_value_that_somebody_sets_back_is_a_failure_and_says_so(
+    open_hosts: Open, tree: Tree
+) -> None:
+    async with open_hosts(GPU01) as (session,):
+        bench = Bench(Machines(session), tree)
+        desk = Desk(bench.machines, reading=bench.reading)
+        planned = await desk.plan(await desk.judge(), ["numa.balancing", "vm.max_map_count"])
+        await desk.keep_snapshot(planned)
+
+        def sets_back(result: Result) -> None:
+            if (result.check, result.outcome) == ("numa.balancing", Outcome.APPLIED):
+                tree.put(BALANCING, "1\n")
+
+        results, _ = await desk.apply(planned, sets_back)
+        by_check = {r.check: r for r in results}
+        failed = by_check["numa.balancing"]
+        assert failed.outcome is Outcome.FAILED
+        assert f"{BALANCING} was written and read back, and reads '1' by now" in failed.detail
+        assert by_check["vm.max_map_count"].outcome is Outcome.APPLIED
+        (stored,) = await desk.snapshots()
+        assert decode_results(stored.results) == tuple(results)
 
 
 async def test_a_write_that_fails_says_errno_and_the_kernels_lines(

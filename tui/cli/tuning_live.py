@@ -28,6 +28,7 @@ from backends.tuning.reboot import preview
 from backends.tuning.report_document import About, Made, document
 from backends.tuning.runs import fell_back, keep
 from backends.tuning.snapshot import decode_results, decode_snapshot
+from backends.tuning.unfinished import how_left, left_in_the_middle, say
 from tui.cli.prompts import terminal_prompter
 from tui.cli.reading import reading_of
 
@@ -127,7 +128,7 @@ async def _reboot(config: Config, arguments: argparse.Namespace, options: Option
 
 
 def _remember(gathered: Gathered, findings: Sequence[Finding]) -> None:
-    """Say what could not be read and what a boot took back, and keep the run."""
+    """Say what could not be read, what was cut, what a boot took back; and keep the run."""
     for note in gathered.notes:
         print(f"note: {note}", file=sys.stderr)
     worse = None
@@ -135,6 +136,10 @@ def _remember(gathered: Gathered, findings: Sequence[Finding]) -> None:
         with contextlib.closing(TuningHistory.at_home()) as history:
             worse = fell_back(history.runs(gathered.document.host), gathered, findings)
             keep(history, gathered, findings)
+            cut = left_in_the_middle(history.snapshots(gathered.document.host))
+        if cut is not None:
+            way = f"`gpuroom tuning {gathered.document.host} rollback` takes it back"
+            print(f"note: {say(cut, way)}", file=sys.stderr)
     except RoomError as error:  # the host is judged all the same
         print(f"note: this run is not kept: {error}", file=sys.stderr)
     if worse is not None:
@@ -180,6 +185,8 @@ def _history(arguments: argparse.Namespace) -> int:
         row = _snapshot_row(one)
         back = f", taken back {one.rolled_back_utc}" if one.rolled_back_utc else ""
         print(f"snapshot {one.snapshot_id}  {one.at_utc}  by {one.operator}{back}")
+        if row["left"]:
+            print(f"  {row['left']}")
         for check, outcome in dict(row["results"]).items():  # type: ignore[call-overload]
             print(f"  {check}: {outcome}")
     for measurement in measurements:
@@ -208,6 +215,7 @@ def _snapshot_row(one: StoredSnapshot) -> dict[str, object]:
         "boot_id": one.boot_id,
         "operator": one.operator,
         "rolled_back": one.rolled_back_utc,
+        "left": how_left(one),
         "results": {r.check: r.outcome.value for r in decode_results(one.results)},
     }
 

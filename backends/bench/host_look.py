@@ -69,7 +69,9 @@ async def look_at_host(
         else:
             told, notes = await _configuration(session, found.pid, server, told)
             findings += notes
-    findings += hostchecks.neighbours(session.snapshot, members)
+    findings += hostchecks.neighbours(
+        session.snapshot, members, engine_of(server.engine, told.server_argv)
+    )
     told, notes = await _tuning(session, told)
     findings += notes
     findings += await _clock(session)

@@ -8,6 +8,7 @@ from typing import Final
 
 from backends.bench.results import Finding, Severity
 from backends.model import GpuProcess, HostSnapshot
+from backends.servers.engines import ENGINES, EngineId
 from backends.servers.host import CommandResult
 
 OFF_S: Final = 1.0
@@ -15,12 +16,16 @@ OFF_S: Final = 1.0
 SHOWN: Final = 4
 
 
-def neighbours(snapshot: HostSnapshot, ours: Collection[int] | None) -> list[Finding]:
+def neighbours(
+    snapshot: HostSnapshot, ours: Collection[int] | None, engine: EngineId = EngineId.CUSTOM
+) -> list[Finding]:
     """Processes on the GPUs that are not the server's.
 
     Args:
         snapshot: Of the host.
         ours: Process ids of the server, children and all; None where they cannot be seen.
+        engine: Of the server: where the driver names pids of another namespace, its processes are
+            known by how the engine names them.
     """
     holders = snapshot.processes
     if not snapshot.gpus:
@@ -32,13 +37,23 @@ def neighbours(snapshot: HostSnapshot, ours: Collection[int] | None) -> list[Fin
             f"in sight, {len(holders)} processes are on the GPUs"
         )
         return [Finding(key="gpus_unseen", severity=Severity.INFO, text=text)]
-    mine = {uuid for one in holders if one.pid in ours for uuid in one.memory_bytes}
-    others = [one for one in holders if one.pid not in ours and one.kind != "graphics"]
+    found = []
+    held = [one for one in holders if one.pid in ours]
+    if not held:
+        titles = ENGINES[engine].processes
+        held = [one for one in holders if any(title.search(one.command) for title in titles)]
+        if held:
+            text = (
+                f"{len(held)} processes on the GPUs are named as {engine.value} names its own, and "
+                f"taken for this server's: {_named(held)}"
+            )
+            found.append(Finding(key="gpu_by_name", severity=Severity.INFO, text=text))
+    mine = {uuid for one in held for uuid in one.memory_bytes}
+    others = [one for one in holders if one not in held and one.kind != "graphics"]
     beside = [one for one in others if mine & one.memory_bytes.keys()]
     elsewhere = [one for one in others if one not in beside and mine]
     # Which GPUs are the server's is not known where the driver names pids of another namespace.
     unsure = [one for one in others if not mine]
-    found = []
     for key, severity, some, words in (
         ("gpu_shared", Severity.WARNING, beside, "are on the server's own GPUs"),
         ("gpu_neighbours", Severity.INFO, elsewhere, "are on other GPUs of the host"),

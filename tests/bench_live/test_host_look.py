@@ -72,6 +72,24 @@ def test_who_else_is_on_the_gpus(
         assert "program-9 (pid 9, 2.0 GiB)" in found[0].text
 
 
+def test_processes_of_another_namespace_are_known_by_their_names() -> None:
+    ranks = [
+        replace(process(40 + i, f"GPU-{i}"), command=f"sglang::scheduler_TP{i}") for i in (0, 1)
+    ]
+    (found,) = hostchecks.neighbours(snapshot(*ranks), {77}, EngineId.SGLANG)
+    assert found.key == "gpu_by_name"
+    assert "2 processes on the GPUs are named as sglang names its own" in found.text
+    found, other = hostchecks.neighbours(
+        snapshot(*ranks, process(9, "GPU-1")), {77}, EngineId.SGLANG
+    )
+    assert (found.key, other.key) == ("gpu_by_name", "gpu_shared")
+    # Those of another engine are not taken for the server's, nor any where its pids are told.
+    (found,) = hostchecks.neighbours(snapshot(*ranks), {77}, EngineId.VLLM)
+    assert found.key == "gpu_neighbours"
+    (found,) = hostchecks.neighbours(snapshot(process(1, "GPU-0"), ranks[1]), {1}, EngineId.SGLANG)
+    assert found.key == "gpu_neighbours"
+
+
 def test_no_gpu_in_sight_is_said() -> None:
     assert hostchecks.neighbours(replace(snapshot(), gpus=()), {1})[0].key == "gpus_unseen"
 

@@ -102,6 +102,8 @@ class DemoTransport:
             await _end(child)
 
     async def _start(self) -> None:
+        # A host that was rebooted is gone, and its disk is left: it goes on from that.
+        disk = [str(self._way_in["disk"])] if "disk" in self._way_in else []
         # The client's side of SSH takes as long to import as the server's: do both at once.
         child = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -109,6 +111,7 @@ class DemoTransport:
             "backends.sim.server",
             self._scenario,
             str(port_of(self._host)),
+            *disk,
             cwd=_ROOT,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

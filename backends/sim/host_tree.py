@@ -12,41 +12,39 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from backends.sim import host_programs
+from backends.sim import boot, host_programs
+from backends.sim.host_programs import DRIVER, KERNEL
 from backends.sim.scenarios import MODEL_FOLDER
 
-KERNEL: Final = "6.8.0-60-generic"
-DRIVER: Final = "595.58.03"
 CPU: Final = "/sys/devices/system/cpu"
-NODES: Final = 2
-SOCKET: Final = "/sys/devices/system/socket{}"
-"""What all CPUs of a socket have in common: thousands of files would hold up the start."""
 IDLE: Final = (("POLL", 0), ("C1", 1), ("C2", 100))
-CMDLINE: Final = f"BOOT_IMAGE=/vmlinuz-{KERNEL} root=/dev/nvme0n1p2 ro iommu=pt quiet"
-RUNNING: Final = {
-    "/proc/sys/kernel/numa_balancing": "1",
-    "/proc/sys/kernel/watchdog": "1",
-    "/proc/sys/vm/max_map_count": "65530",
-    "/proc/sys/vm/swappiness": "60",
-    "/proc/sys/vm/zone_reclaim_mode": "1",
-    "/proc/sys/vm/overcommit_memory": "0",
-    "/proc/sys/vm/dirty_ratio": "20",
-    "/proc/sys/vm/dirty_bytes": "0",
-    "/proc/sys/vm/min_free_kbytes": "2097152",
-    "/proc/sys/net/core/somaxconn": "4096",
-    "/proc/sys/net/core/rmem_max": "212992",
-    "/sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
-    "/sys/kernel/mm/transparent_hugepage/defrag": "always defer defer+madvise [madvise] never",
-}
-"""What the kernel begins each boot with, before the files of /etc are applied."""
-IGNORED: Final = "/proc/sys/vm/zone_reclaim_mode"
-"""A setting that is taken and put back at once: a fix that does not hold."""
+CONTAINER: Final = """\
+arch: amd64
+cores: 64
+features: nesting=1
+hostname: inference
+memory: 524288
+ostype: debian
+rootfs: local-zfs:subvol-129-disk-0,size=200G
+swap: 0
+unprivileged: 1
+lxc.cgroup2.devices.allow: c 195:* rwm
+lxc.cgroup2.devices.allow: c 511:* rwm
+lxc.mount.entry: /dev/nvidia0 dev/nvidia0 none bind,optional,create=file
+lxc.mount.entry: /dev/nvidiactl dev/nvidiactl none bind,optional,create=file
+lxc.mount.entry: /dev/nvidia-uvm dev/nvidia-uvm none bind,optional,create=file"""
+"""A container whose rules are from before a driver update: nvidia-uvm has another major now."""
+REDIRECTED: Final = 6
+"""The card whose port still has access control as for virtual machines."""
+NOISY: Final = 3
+"""The card whose riser loses packets, which are sent again."""
 VALUES: Final = {
-    "/proc/cmdline": CMDLINE,
-    "/proc/version": f"Linux version {KERNEL} (buildd@lcy02) #63-Ubuntu SMP",
+    "/proc/version": f"Linux version {KERNEL} (build@proxmox) #1 SMP PREEMPT_DYNAMIC PMX",
     "/proc/devices": "Character devices:\n195 nvidia\n235 nvidia-caps\n509 nvidia-uvm",
     "/proc/modules": "nvidia_uvm 1 1 - Live 0x0\nnvidia 1 9 nvidia_uvm, Live 0x0",
-    "/proc/mounts": "/dev/nvme0n1p2 / ext4 rw,relatime 0 0",
+    "/proc/mounts": (
+        "/dev/mapper/pve-root / ext4 rw,relatime 0 0\n/dev/nvme0n1p1 /models xfs rw,noatime 0 0"
+    ),
     "/proc/1/environ": "",
     "/proc/pressure/cpu": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0",
     "/proc/driver/nvidia/params": "EnableGpuFirmware: 18\nEnableResizableBar: 0",
@@ -73,13 +71,17 @@ VALUES: Final = {
     "/sys/class/net/eth0/operstate": "up",
     "/sys/class/net/eth0/mtu": "1500",
     "/sys/class/nvme/nvme0/state": "live",
-    "/boot/vmlinuz-6.8.0-60-generic": "",
-    "/etc/default/grub": (
+    f"/boot/vmlinuz-{KERNEL}": "",
+    boot.GRUB: (
         'GRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX_DEFAULT="iommu=pt quiet"\nGRUB_CMDLINE_LINUX=""'
     ),
     "/etc/apt/apt.conf.d/20auto-upgrades": 'APT::Periodic::Unattended-Upgrade "1";',
     "/etc/modprobe.d/nvidia.conf": "options nvidia_uvm uvm_disable_hmm=0",
-    "/etc/sysctl.d/10-site.conf": "net.core.somaxconn = 4096",
+    "/etc/docker/daemon.json": json.dumps(
+        {"runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}}
+    ),
+    "/etc/pve/lxc/129.conf": CONTAINER,
+    "/etc/sysctl.d/99-vendor.conf": "# of the maker's installer\nkernel.numa_balancing = 1",
     "/etc/systemd/system/multi-user.target.wants/README": "",
     "/etc/tmpfiles.d/demo.conf": "# nothing yet",
     "/usr/lib/systemd/system/nvidia-persistenced.service": "[Unit]\nDescription=NVIDIA Persistence",
@@ -88,7 +90,6 @@ VALUES: Final = {
     f"{CPU}/smt/control": "off",
     f"{CPU}/vulnerabilities/spectre_v2": "Mitigation: Enhanced / Automatic IBRS; IBPB: conditional",
     f"{CPU}/cpufreq/boost": "1",
-    host_programs.LOG: host_programs.boot_log(KERNEL, DRIVER, CMDLINE).rstrip(),
 }
 
 
@@ -103,52 +104,40 @@ def write(folder: Path, proc: Path, cpus: int, cards: int) -> None:
     """
     folder.mkdir()
     (folder / "proc").symlink_to(proc)
-    nodes = [card * NODES // cards for card in range(cards)]
-    lists = [cpu_list(cpus, node) for node in range(NODES)]
-    values = VALUES | RUNNING | _cpus(cpus) | _nodes(lists)
+    nodes = [card * boot.NODES // cards for card in range(cards)]
+    lists = [cpu_list(cpus, node) for node in range(boot.NODES)]
+    values = VALUES | _cpus(cpus) | _nodes(lists)
     values[f"{host_programs.SMI}/topo"] = host_programs.topology(nodes, lists)
     values[f"{host_programs.SMI}/p2p"] = host_programs.peers(cards)
+    values[f"{host_programs.SMI}/q"] = host_programs.details(
+        [bus_id(card) for card in range(cards)]
+    )
     values[f"{host_programs.SMI}/cuda"] = json.dumps(
         {"init": 0, "count": cards, "driver_version": 13020, "libraries": [_library("libcuda")]}
     )
     for path, text in values.items():
-        put(folder, path, text + "\n")
+        boot.put(folder, path, text + "\n")
     for cpu in range(cpus):
-        socket = SOCKET.format(cpu * NODES // cpus).rpartition("/")[2]
+        socket = boot.SOCKET.format(cpu * boot.NODES // cpus).rpartition("/")[2]
         (folder / f"{CPU[1:]}/cpu{cpu}").symlink_to(f"../{socket}")
     for card, node in enumerate(nodes):
         _card(folder, card, node, lists[node])
-        put(folder, f"/proc/driver/nvidia/gpus/{bus_id(card)}/information", "")
+        boot.put(folder, f"/proc/driver/nvidia/gpus/{bus_id(card)}/information", "")
     for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{card}" for card in range(cards))):
-        put(folder, f"/dev/{name}", "")  # Opens, as the node would; only root could make one.
+        boot.put(folder, f"/dev/{name}", "")  # Opens, as the node would; only root could make one.
     for name in ("libcuda", "libnvidia-ml"):
-        put(folder, _library(name), "")
+        boot.put(folder, _library(name), "")
         (folder / f"usr/lib/x86_64-linux-gnu/{name}.so.1").symlink_to(f"{name}.so.{DRIVER}")
     for number in range(4):
         _weights(folder / MODEL_FOLDER.lstrip("/"), number)
-    for name, script in host_programs.scripts({}).items():
-        put(folder, f"/usr/bin/{name}", script).chmod(0o755)
-
-
-def put_back(folder: Path) -> None:
-    """What runs on this host undoes one setting, as tuning daemons do: it never holds."""
-    place = folder / IGNORED.lstrip("/")
-    if place.read_text() != RUNNING[IGNORED] + "\n":
-        put(folder, IGNORED, RUNNING[IGNORED] + "\n")
-
-
-def put(folder: Path, path: str, data: str | bytes) -> Path:
-    """Write a file of the host below its folder."""
-    place = folder / path.lstrip("/")
-    if not place.parent.is_dir():
-        place.parent.mkdir(parents=True)
-    place.write_bytes(data.encode() if isinstance(data, str) else data)
-    return place
+    for name, script in host_programs.scripts().items():
+        boot.put(folder, f"/usr/bin/{name}", script).chmod(0o755)
+    boot.begin(folder)
 
 
 def cpu_list(cpus: int, node: int) -> str:
     """CPUs of a NUMA node."""
-    each = cpus // NODES
+    each = cpus // boot.NODES
     return f"{node * each}-{(node + 1) * each - 1}"
 
 
@@ -165,11 +154,9 @@ def _weights(folder: Path, number: int) -> None:
 
 def _cpus(count: int) -> dict[str, str]:
     values = {f"{CPU}/{name}": f"0-{count - 1}" for name in ("online", "present", "possible")}
-    for node in range(NODES):
-        base = SOCKET.format(node)
+    for node in range(boot.NODES):
+        base = boot.SOCKET.format(node)
         values |= {f"{base}/cpufreq/{name}_max_freq": "3200000" for name in ("scaling", "cpuinfo")}
-        values[f"{base}/cpufreq/scaling_driver"] = "acpi-cpufreq"
-        values[f"{base}/cpufreq/scaling_governor"] = "schedutil"
         values[f"{base}/topology/physical_package_id"] = str(node)
         values[f"{base}/acpi_cppc/highest_perf"] = "196"
         for number, (state, latency) in enumerate(IDLE):
@@ -180,7 +167,7 @@ def _cpus(count: int) -> dict[str, str]:
 
 def _nodes(lists: list[str]) -> dict[str, str]:
     base = "/sys/devices/system/node"
-    values = {f"{base}/online": f"0-{NODES - 1}"}
+    values = {f"{base}/online": f"0-{boot.NODES - 1}"}
     for node, cpus in enumerate(lists):
         values[f"{base}/node{node}/cpulist"] = cpus
         values[f"{base}/node{node}/distance"] = "10 32" if node == 0 else "32 10"
@@ -196,6 +183,7 @@ def _card(folder: Path, card: int, node: int, cpus: str) -> None:
     card_at = bus_id(card)
     port_at = f"{card_at[:5]}{int(card_at[5:7], 16) - 1:02x}:01.1"
     top = f"/sys/devices/pci{card_at[:7]}"
+    lost = 214 if card == NOISY else 0
     port, device = f"{top}/{port_at}", f"{top}/{port_at}/{card_at}"
     common = {
         "numa_node": str(node),
@@ -206,7 +194,7 @@ def _card(folder: Path, card: int, node: int, cpus: str) -> None:
         "max_link_speed": "32.0 GT/s PCIe",
         "power/control": "on",
         "d3cold_allowed": "0",
-        "aer_dev_correctable": "RxErr 0\nBadTLP 0\nTOTAL_ERR_COR 0",
+        "aer_dev_correctable": f"RxErr 0\nBadTLP {lost}\nTOTAL_ERR_COR {lost}",
         "aer_dev_nonfatal": "TOTAL_ERR_NONFATAL 0",
         "aer_dev_fatal": "TOTAL_ERR_FATAL 0",
     }
@@ -219,14 +207,14 @@ def _card(folder: Path, card: int, node: int, cpus: str) -> None:
     }  # fmt: skip
     bridge = {"class": "0x060400", "vendor": "0x1022", "device": "0x14ab"}
     for place, values, data in (
-        (port, common | bridge, configuration(bridge=True)),
+        (port, common | bridge, configuration(bridge=True, redirects=card == REDIRECTED)),
         (device, common | own, configuration()),
     ):
         for name, text in values.items():
-            put(folder, f"{place}/{name}", text + "\n")
-        put(folder, f"{place}/config", data)
+            boot.put(folder, f"{place}/{name}", text + "\n")
+        boot.put(folder, f"{place}/config", data)
     group = f"/sys/kernel/iommu_groups/{20 + card}"
-    put(folder, f"{group}/type", "identity\n")
+    boot.put(folder, f"{group}/type", "identity\n")
     drivers = folder / "sys/bus/pci/drivers/nvidia"
     drivers.mkdir(parents=True, exist_ok=True)
     listed = folder / "sys/bus/pci/devices"
@@ -243,11 +231,12 @@ def bus_id(card: int) -> str:
     return f"0000:{0x06 + 0x10 * (card % 8) + 8 * (card // 8):02x}:00.0"
 
 
-def configuration(*, bridge: bool = False) -> bytes:
+def configuration(*, bridge: bool = False, redirects: bool = False) -> bytes:
     """Configuration space with one PCI Express capability: payload 256, requests of 512 bytes.
 
     Args:
-        bridge: That of a root port, with access control that redirects nothing.
+        bridge: That of a root port, with access control.
+        redirects: Whether that leads requests between its peers through the root.
     """
     data = bytearray(4096)
     struct.pack_into("<HH", data, 0, 0x1022 if bridge else 0x10DE, 0x14AB if bridge else 0x2BB5)
@@ -258,5 +247,5 @@ def configuration(*, bridge: bool = False) -> bytes:
     struct.pack_into("<I", data, 0x6C, 5 | 16 << 4)
     struct.pack_into("<HH", data, 0x70, 0, 5 | 16 << 4)
     if bridge:
-        struct.pack_into("<IHH", data, 0x100, 0x0001000D, 0x005F, 0)
+        struct.pack_into("<IHH", data, 0x100, 0x0001000D, 0x005F, 0x001D if redirects else 0)
     return bytes(data)

@@ -157,6 +157,7 @@ SETUPS: Dict[str, Setup] = {
     "hung-driver": Setup(faults=(Fault("hung", 20.0, 30.0, 90.0),)),
     "mig": Setup(load=0.55, mig_cards=(0, 1)),
     "sixteen": Setup(cards=16),
+    "reboot": Setup(load=0.0),
 }
 
 
@@ -745,6 +746,11 @@ def nvmlDeviceGetArchitecture(handle: Any) -> int:
 def nvmlDeviceGetCudaComputeCapability(handle: Any) -> Tuple[int, int]:
     _card(handle)
     return (12, 0)
+
+
+def nvmlDeviceGetGspFirmwareVersion(handle: Any) -> str:
+    _card(handle)
+    return nvmlSystemGetDriverVersion()
 
 
 def nvmlDeviceGetVbiosVersion(handle: Any) -> str:

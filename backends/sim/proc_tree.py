@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,8 @@ BOOT_ID: Final = "5a1e0000-0000-4000-8000-00000000b007"
 MEMORY_KB: Final = 1_584_529_408
 UPTIME_S: Final = 9 * 86400 + 4242.0
 """At the start of the demo."""
+FRESH_S: Final = 48.0
+"""For how long it is up when it can be reached after a reboot."""
 SERVER_AGE_S: Final = 5 * 3600 + 1234.0
 """For how long the servers have been up then."""
 
@@ -87,6 +90,7 @@ class ProcTree:
         scenario: What the host does.
         clock: Seconds.
         host: The folder that stands for the `/` of its processes.
+        again: Whether it has just booted once more.
     """
 
     def __init__(
@@ -95,8 +99,11 @@ class ProcTree:
         scenario: str,
         clock: Callable[[], float] = time.monotonic,
         host: Path | None = None,
+        again: bool = False,
     ) -> None:
         self.root = root
+        self._boot_id = str(uuid.uuid4()) if again else BOOT_ID
+        self._uptime_s = FRESH_S if again else UPTIME_S
         self._host = host if host is not None else root.parent
         setup = SETUPS[scenario]
         self._processes = processes_of(setup)
@@ -106,7 +113,7 @@ class ProcTree:
             self._processes = [replace(rank, cores=0.0) for rank in ranks]
         self._clock = clock
         self._start_s = clock()
-        self._boot_epoch_s = int(time.time() - UPTIME_S)
+        self._boot_epoch_s = int(time.time() - self._uptime_s)
 
     def write(self) -> None:
         """Write all of it, as of now."""
@@ -116,11 +123,11 @@ class ProcTree:
             (folder / "cmdline").write_bytes("\0".join((*process.argv, "")).encode())
             (folder / "cgroup").write_text(process.cgroup)
             self._inside(folder, process)
-        (self.root / KERNEL_LOG).touch()
+        (self.root / KERNEL_LOG).write_text("")
         (self.root / "net").mkdir(exist_ok=True)
         random = self.root / "sys/kernel/random"
         random.mkdir(parents=True, exist_ok=True)
-        (random / "boot_id").write_text(BOOT_ID + "\n")
+        (random / "boot_id").write_text(self._boot_id + "\n")
         cpus = "".join(
             f"processor\t: {cpu}\nmodel name\t: AMD EPYC 9555 64-Core Processor\n\n"
             for cpu in range(CPUS)
@@ -142,7 +149,8 @@ class ProcTree:
         mapped = "7f0000000000-7f0000001000 r-xp 00000000 103:02 7 /usr/lib/libcudart.so.13.0.88\n"
         (folder / "maps").write_text(mapped * 40)
         (folder / "mountinfo").write_text(
-            "29 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n"
+            "29 1 252:1 / / rw,relatime shared:1 - ext4 /dev/mapper/pve-root rw\n"
+            "36 29 259:1 / /models rw,noatime shared:2 - xfs /dev/nvme0n1p1 rw\n"
         )
         (folder / "fd").mkdir(exist_ok=True)
         for number in range(3):
@@ -156,8 +164,8 @@ class ProcTree:
         for process in self._processes:
             self._replace(f"{process.pid}/stat", self._stat_of(process, elapsed_s))
         cores = sum(process.cores for process in self._processes) + 1.5
-        busy = int((UPTIME_S * 6 + elapsed_s * cores) * _TICKS_PER_S)
-        idle = int((UPTIME_S + elapsed_s) * CPUS * _TICKS_PER_S) - busy
+        busy = int((self._uptime_s * 6 + elapsed_s * cores) * _TICKS_PER_S)
+        idle = int((self._uptime_s + elapsed_s) * CPUS * _TICKS_PER_S) - busy
         system = busy // 6
         self._replace(
             "stat",
@@ -171,7 +179,7 @@ class ProcTree:
             "SwapFree:       8388604 kB\n",
         )
         self._replace("loadavg", f"{cores:.2f} {cores + 0.3:.2f} {cores + 0.1:.2f} 3/2011 60000\n")
-        self._replace("uptime", f"{UPTIME_S + elapsed_s:.2f} {idle / _TICKS_PER_S:.2f}\n")
+        self._replace("uptime", f"{self._uptime_s + elapsed_s:.2f} {idle / _TICKS_PER_S:.2f}\n")
         read, written = 180_000_000 + int(400 * elapsed_s), 90_000_000 + int(2500 * elapsed_s)
         disk = f" 259       0 nvme0n1 900000 0 {read} 0 800000 0 {written} 0 0 0 0\n"
         self._replace("diskstats", disk)
@@ -183,8 +191,9 @@ class ProcTree:
         )
 
     def _stat_of(self, process: FakeProcess, elapsed_s: float) -> str:
-        start_ticks = int((UPTIME_S - SERVER_AGE_S) * _TICKS_PER_S) + process.pid % 100
-        user = int((SERVER_AGE_S + elapsed_s) * process.cores * _TICKS_PER_S)
+        age_s = min(SERVER_AGE_S, self._uptime_s / 2)
+        start_ticks = int((self._uptime_s - age_s) * _TICKS_PER_S) + process.pid % 100
+        user = int((age_s + elapsed_s) * process.cores * _TICKS_PER_S)
         # Fields 3 to 22 of proc_pid_stat(5); 14 and 15 are CPU ticks, 22 is the start.
         fields = ["S", str(process.parent), *["0"] * 9, str(user), "0", *["0"] * 6]
         return f"{process.pid} ({process.name}) {' '.join(fields)} {start_ticks} 0 0\n"

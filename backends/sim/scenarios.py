@@ -24,6 +24,7 @@ SCENARIOS: Final = (
     Scenario("hung-driver", "calls into the driver hang from 20 s to 50 s, again and again"),
     Scenario("mig", "GPUs 0 and 1 are cut into MIG instances: no utilisation, power is the truth"),
     Scenario("sixteen", "16 cards, two servers"),
+    Scenario("reboot", "an idle host that somebody reboots 20 s after a change of its tuning"),
 )
 
 MODEL_FOLDER: Final = "/models/GLM-5-NVFP4"

@@ -1,8 +1,10 @@
 """The demo host: a real SSH server on loopback whose NVML is simulated.
 
-`python -m backends.sim.server SCENARIO PORT` makes its keys, listens at a free port of loopback,
-prints one line of JSON that says how to get in, and ends when its standard input ends, with the
-temporary folder that stands for its /proc and holds its servers. PORT is its first server's.
+`python -m backends.sim.server SCENARIO PORT [DISK]` makes its keys, listens at a free port of
+loopback, prints one line of JSON that says how to get in, and ends when its standard input ends,
+with the temporary folder that stands for its disk and its /proc. PORT is its first server's. It
+also ends when somebody reboots the host: then the folder stays, and whoever starts it again with
+it as DISK has the same host after a boot.
 
 Whoever logs in may run programs, as with any sshd. What is special about this host is its NVML and
 its /proc: where a program is the agent's stub, `backends.sim.nvml` takes the place of `pynvml`
@@ -19,6 +21,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -29,7 +32,7 @@ from typing import Final
 import asyncssh
 
 from backends.agent.loader import STUB
-from backends.sim import host_tree
+from backends.sim import boot, host_tree
 from backends.sim.engine import STATE_FILE
 from backends.sim.machine import DemoServers, environment
 from backends.sim.nvml import SETUPS
@@ -40,10 +43,17 @@ from backends.sim.scenarios import nvml_source
 PROC: Final = "proc"
 HOST: Final = "host"
 """The folder that stands for `/` when the checklist reads or changes the demo host."""
+PREFIX: Final = "gpuroom-demo-"
+REBOOTING: Final = "rebooting"
+"""A file beside them that says that the host boots again from this folder."""
 _MAX_PAYLOAD: Final = 8 << 20
 _CHUNK: Final = 65536
 _PROC_EVERY_S: Final = 1.0
-_PUT_BACK_S: Final = 0.2
+_LOOK_EVERY_S: Final = 0.25
+SOMEBODY: Final = "reboot"
+"""The scenario in which somebody reboots the host."""
+PATIENCE_S: Final = 20.0
+"""For how long nothing must have changed before they do."""
 
 
 def simulated_modules(piece: bytes, scenario: str) -> bytes:
@@ -111,6 +121,7 @@ class Host:
     def __init__(self, scenario: str, folder: Path) -> None:
         self._scenario = scenario
         self._proc_root = folder / PROC
+        self._root = folder / HOST
         self._environment = environment(folder)
         self.processes: set[asyncio.subprocess.Process] = set()
 
@@ -159,6 +170,7 @@ class Host:
             if STUB in command:
                 await self._swap_payload(session, stdin)
             while data := await session.stdin.read(_CHUNK):
+                boot.put_back(self._root)  # before whoever wrote it can look again
                 stdin.write(data)
                 await stdin.drain()
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncssh.Error):
@@ -214,37 +226,53 @@ async def _keep_current(tree: ProcTree) -> None:
         await asyncio.to_thread(tree.update)
 
 
-async def _keep_back(folder: Path) -> None:
-    while True:
-        await asyncio.sleep(_PUT_BACK_S)
-        await asyncio.to_thread(host_tree.put_back, folder)
+async def _told_to_reboot(root: Path, scenario: str) -> None:
+    """Wait until the host is told to boot again, by a program on it or by somebody."""
+    while not boot.wants_reboot(root):
+        await asyncio.sleep(_LOOK_EVERY_S)
+        if scenario == SOMEBODY and (boot.changed_for_s(root) or 0.0) > PATIENCE_S:
+            return
 
 
-async def run(scenario: str, port: int) -> None:
-    """Serve until standard input ends."""
-    with tempfile.TemporaryDirectory(prefix="gpuroom-demo-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        (folder / PROC).mkdir()
-        tree = ProcTree(folder / PROC, scenario, host=folder / HOST)
-        tree.write()
+async def run(scenario: str, port: int, disk: Path | None = None) -> None:
+    """Serve until standard input ends, or the host is rebooted."""
+    again = disk is not None and (disk / REBOOTING).exists()
+    folder = disk if disk is not None and again else Path(tempfile.mkdtemp(prefix=PREFIX))
+    stays = False
+    try:
+        stays = await _up(scenario, port, folder, again=again)
+    finally:
+        if stays:
+            (folder / REBOOTING).touch()
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _up(scenario: str, port: int, folder: Path, *, again: bool) -> bool:
+    """From one boot to the end of it; gives whether another one follows."""
+    (folder / REBOOTING).unlink(missing_ok=True)
+    (folder / PROC).mkdir(exist_ok=True)
+    tree = ProcTree(folder / PROC, scenario, host=folder / HOST, again=again)
+    tree.write()
+    if again:
+        boot.begin(folder / HOST)
+    else:
         host_tree.write(folder / HOST, folder / PROC, CPUS, SETUPS[scenario].cards)
-        keepers = [
-            asyncio.create_task(_keep_current(tree)),
-            asyncio.create_task(_keep_back(folder / HOST)),
-        ]
-        if SETUPS[scenario].load > 0:
-            servers = DemoServers(folder)
-            keepers.append(asyncio.create_task(asyncio.to_thread(servers.start_first, port)))
-        try:
-            await _serve(Host(scenario, folder))
-        finally:
-            for keeper in keepers:
-                keeper.cancel()
-            await asyncio.gather(*keepers, return_exceptions=True)
-            DemoServers(folder).end()
+    keepers = [asyncio.create_task(_keep_current(tree))]
+    servers = DemoServers(folder)
+    if SETUPS[scenario].load > 0 and not again:
+        keepers.append(asyncio.create_task(asyncio.to_thread(servers.start_first, port)))
+    reboot = asyncio.create_task(_told_to_reboot(folder / HOST, scenario))
+    try:
+        return await _serve(Host(scenario, folder), reboot, folder)
+    finally:
+        for keeper in (*keepers, reboot):
+            keeper.cancel()
+        await asyncio.gather(*keepers, reboot, return_exceptions=True)
+        servers.end()
 
 
-async def _serve(host: Host) -> None:
+async def _serve(host: Host, reboot: asyncio.Task[None], folder: Path) -> bool:
     host_key = asyncssh.generate_private_key("ssh-ed25519")
     client_key = asyncssh.generate_private_key("ssh-ed25519")
     server = await asyncssh.listen(
@@ -262,20 +290,25 @@ async def _serve(host: Host) -> None:
         "port": server.get_port(),
         "host_key": host_key.export_public_key().decode("ascii").strip(),
         "client_key": client_key.export_private_key().decode("ascii"),
+        "disk": str(folder),
     }
     print(json.dumps(way_in), flush=True)
+    left = asyncio.create_task(_end_of_input())
     try:
-        await _end_of_input()
+        await asyncio.wait({left, reboot}, return_when=asyncio.FIRST_COMPLETED)
+        return not left.done()
     finally:
+        left.cancel()
         host.end()
         server.close()
 
 
 def main() -> int:
-    """`python -m backends.sim.server SCENARIO`."""
+    """`python -m backends.sim.server SCENARIO PORT [DISK]`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the room
     scenario = sys.argv[1] if len(sys.argv) > 1 else "healthy"
-    asyncio.run(run(scenario, int(sys.argv[2]) if len(sys.argv) > 2 else port_of("demo")))
+    port = int(sys.argv[2]) if len(sys.argv) > 2 else port_of("demo")
+    asyncio.run(run(scenario, port, Path(sys.argv[3]) if len(sys.argv) > 3 else None))
     return 0
 
 

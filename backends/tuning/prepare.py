@@ -176,17 +176,29 @@ def resolve(task: Task, state: Known, loader: Loader, form: Form, identity: str)
                 found = _step(wish, path, at.get((task.vantage, path), File(None)), loader)
                 at[task.vantage, path] = File(found.goal, found.mode)
                 edited = edited or found.changes
+                earlier = _edit_of(path, steps)
+                if earlier is not None and found.kind == "file":
+                    # Two edits of one file are one: what was shown is compared once, before it.
+                    steps[earlier] = replace(steps[earlier], new=found.new)
+                    continue
                 if found.kind in ("file", "remove") and found.changes and found.old is not None:
                     backup = posixpath.join(BACKUPS, identity, path.lstrip("/"))
                     steps.append(Step("file", backup, None, found.old, 0o600, compare=False))
                 steps.append(found)
             if edited:
-                steps += [Step("command", argv=argv) for argv in _after(wish, loader)]
+                after = [Step("command", argv=argv) for argv in _after(wish, loader)]
+                steps += [step for step in after if step not in steps]
     except UnicodeDecodeError:
         return replace(task, steps=(), problem="the file is not UTF-8 text")
     except PlanError as error:
         return replace(task, steps=(), problem=str(error))
     return replace(task, steps=tuple(steps), problem="")
+
+
+def _edit_of(path: str, steps: Sequence[Step]) -> int | None:
+    """Where this file is written already."""
+    places = (n for n, step in enumerate(steps) if (step.kind, step.path) == ("file", path))
+    return next(places, None)
 
 
 def _step(wish: Wish, path: str, file: File, loader: Loader) -> Step:

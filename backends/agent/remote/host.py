@@ -234,17 +234,26 @@ def read_once(root: str = "/proc") -> Dict[str, Any]:
     values = {
         "cpu_count": os.cpu_count() if root == "/proc" else cpu_count(root),
         "cpu_model": cpu_model(root),
-        "kernel": platform.release(),
-        "boot_id": boot_id(),
+        "kernel": kernel(root),
+        "boot_id": boot_id(root),
     }
     return {key: value for key, value in values.items() if value}
 
 
-def boot_id() -> str:
+def boot_id(root: str = "/proc") -> str:
     """The kernel's id of this boot; empty where it has none."""
+    return _line(root + "/sys/kernel/random/boot_id")
+
+
+def kernel(root: str) -> str:
+    """Its release."""
+    return _line(root + "/sys/kernel/osrelease") or platform.release()
+
+
+def _line(path: str) -> str:
     try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
+        with open(path) as file:
+            return file.read(256).strip()
     except OSError:
         return ""
 

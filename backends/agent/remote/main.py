@@ -102,7 +102,7 @@ class Agent:
             "pid": os.getpid(),
             "user": user(),
             "hostname": socket.gethostname(),
-            "boot_id": host.boot_id(),
+            "boot_id": host.boot_id(str(self.settings.get("proc_root", "/proc"))),
             "has_psutil": telemetry.has_psutil(),
             "nvml_version": None,
             "methods": self.methods.names(),

@@ -31,6 +31,8 @@ GOOD_DRIVERS: Final = frozenset(
 GOVERNORS: Final = frozenset(
     {"performance", "powersave", "ondemand", "conservative", "schedutil", "userspace"}
 )
+NO_PREFERENCE: Final = frozenset({"acpi-cpufreq", "pcc-cpufreq", "amd-pstate"})
+"""Drivers without the attribute; `amd-pstate` is that driver's passive mode."""
 EPP: Final = frozenset({"performance", "balance_performance", "balance_power", "power", "default"})
 
 
@@ -158,8 +160,10 @@ def governor(scene: Scene) -> Judgements:
 def epp(scene: Scene) -> Judgements:
     readings = scene.view.each(f"{CPU}/cpu*/cpufreq/energy_performance_preference")
     if not readings:
-        if scene.view.absent(f"{CPU}/cpu0/cpufreq/energy_performance_preference"):
-            yield not_applicable("this driver has no energy preference")
+        driver = scene.view.peek(f"{CPU}/cpu0/cpufreq/scaling_driver")
+        missing = scene.view.absent(f"{CPU}/cpu0/cpufreq/energy_performance_preference")
+        if missing or driver in NO_PREFERENCE:
+            yield not_applicable(f"{driver or 'this driver'} has no energy preference")
         return
     spread = _spread(readings)
     told = _told(spread)

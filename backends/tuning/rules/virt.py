@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from backends.tuning import numbers
 from backends.tuning.context import Kind
@@ -24,6 +25,7 @@ from backends.tuning.rules.base import (
 )
 from backends.tuning.rules.majors import FIXED_MAJORS, driver_of, majors, majors_of_nodes
 
+NAMES: Final = {"lxc": "container", "qemu": "virtual machine"}
 DEVN_SINCE = (8, 2)
 """The first Proxmox VE whose containers take devN entries (pve-container 5.1)."""
 
@@ -34,6 +36,23 @@ def containers(scene: Scene) -> Iterable[tuple[str, Lxc]]:
         lines = reading.items
         if lines is not None:
             yield reading.name, parse_lxc(lines)
+
+
+def none_here(scene: Scene, of: str) -> Judgements:
+    """Not applicable where a host was asked and has none of Proxmox's guests of a kind.
+
+    Args:
+        scene: What is judged.
+        of: `lxc` or `qemu`.
+    """
+    view = scene.view
+    if scene.context.kind is not Kind.BARE_METAL or view.peek_each(f"pve/{of}/*"):
+        return
+    if not scene.context.proxmox and view.error("cmd/pveversion") == "ENOENT":
+        yield not_applicable("no Proxmox VE here")
+    elif view.peek("cmd/pveversion") and view.peek_each("pve/*/*"):
+        # Its configurations are one folder, and readable.
+        yield not_applicable(f"no {NAMES[of]} of Proxmox VE here")
 
 
 @rule("virt.kind")
@@ -55,6 +74,7 @@ def device_majors(scene: Scene) -> Judgements:
 
 @rule("virt.lxc_majors")
 def lxc_majors(scene: Scene) -> Judgements:
+    yield from none_here(scene, "lxc")
     table = majors(scene.view) or majors_of_nodes(scene.view)
     release = numbers.release(scene.view.peek("pve/version") or "")
     for id_, config in containers(scene):
@@ -195,6 +215,7 @@ def stale_majors(config: Lxc, table: Mapping[str, int]) -> tuple[tuple[str, str]
 
 @rule("virt.lxc_devn")
 def lxc_devn(scene: Scene) -> Judgements:
+    yield from none_here(scene, "lxc")
     version = numbers.release(scene.view.peek("pve/version") or "")
     for id_, config in containers(scene):
         if not config.uses_gpu:
@@ -294,6 +315,7 @@ def uvm_boot(scene: Scene) -> Judgements:
 
 @rule("virt.lxc_priv", kinds=(Kind.BARE_METAL, Kind.LXC, Kind.UNKNOWN))
 def lxc_priv(scene: Scene) -> Judgements:
+    yield from none_here(scene, "lxc")
     for id_, config in containers(scene):
         if not config.uses_gpu:
             yield not_applicable("no GPU handed in", id_)
@@ -332,6 +354,7 @@ def _with_nesting(features: str) -> str:
 
 @rule("virt.lxc_limits")
 def lxc_limits(scene: Scene) -> Judgements:
+    yield from none_here(scene, "lxc")
     for id_, config in containers(scene):
         cpuset = config.cpuset
         local = frozenset[int]()

@@ -22,10 +22,12 @@ from backends.tuning.rules.base import (
 from backends.tuning.rules.devices import (
     devices,
 )
+from backends.tuning.rules.virt import none_here
 
 
 @rule("virt.vm_machine")
 def vm_machine(scene: Scene) -> Judgements:
+    yield from none_here(scene, "qemu")
     for reading in scene.view.each("pve/qemu/*"):
         lines = reading.items
         if lines is None:
@@ -74,6 +76,7 @@ def _qm(id_: str, option: str, value: str, old: str) -> Fix:
 
 @rule("virt.vm_p2p", min_gpus=2)
 def vm_p2p(scene: Scene) -> Judgements:
+    yield from none_here(scene, "qemu")
     for reading in scene.view.each("pve/qemu/*"):
         lines = reading.items
         config = parse_qemu(lines) if lines is not None else None
@@ -113,6 +116,7 @@ def vm_p2p(scene: Scene) -> Judgements:
 
 @rule("virt.vm_memory")
 def vm_memory(scene: Scene) -> Judgements:
+    yield from none_here(scene, "qemu")
     for reading in scene.view.each("pve/qemu/*"):
         lines = reading.items
         config = parse_qemu(lines) if lines is not None else None
@@ -142,6 +146,7 @@ def vm_binding(scene: Scene) -> Judgements:
         yield warned("pcie_acs_override makes IOMMU groups look isolated", fix=_no_override())
         return
     if not scene.context.vm_host:
+        yield from none_here(scene, "qemu")
         return
     for device in devices(scene).values():
         if device.role is not Role.GPU:
@@ -185,6 +190,7 @@ def vm_reset(scene: Scene) -> Judgements:
         yield failed(dead[0][-140:], fix=manual("power-cycle the host; keep D3cold off"))
         return
     if not scene.context.vm_host:
+        yield from none_here(scene, "qemu")
         return
     affected = [g for g in scene.gpus if re.search(r"RTX PRO 6000|RTX 5090", g.name or "")]
     if scene.gpus and not affected and all(g.name for g in scene.gpus):

@@ -80,16 +80,21 @@ _BRACKET: Final = _forms(
     r"\[(?P<level>[IWEF])(?P<stamp>\d{3,4} \d\d:\d\d:\d\d\.\d+) [\w./-]+:\d+\] ?",
     r"\[(?P<level>[IWEF]) [\w./-]+:\d+\] ?",
     r"\[(?P<source>Rank \d+|PG [^\]]{1,60})\] ?",
-    # SGLang of 2024: [gpu_id=0]; kubectl --prefix: [pod/vllm-0/vllm]
-    r"\[(?P<source>gpu(?:_id)?=\d+|pod/[\w./-]{1,120})\] ?",
+    # SGLang of 2024: [gpu_id=0]
+    r"\[(?P<source>gpu(?:_id)?=\d+)\] ?",
     r"\[(?P<source>[\w ()./-]{1,40})\] (?P<stamp>" + _DATE + r") - " + _WORD + r" - ",
     r"\[(?P<level>TRACE|DEBUG|INFO|WARNING|ERROR|FATAL)\](?: |$)",
-    # kubetail: [vllm-7d9f8b6c5-x2x4z vllm], [vllm-0]
-    rf"\[(?P<source>(?:{_POD}|[a-z][a-z0-9-]*-\d{{1,3}})(?: {_CONTAINER})?)\] ?",
     # vLLM-Omni: [Stage-0]
     r"\[(?P<source>[A-Z]\w{1,20}-\d+)\] (?=[A-Z])",
-    # llama.cpp as a router, and mpirun --tag-output: [1,0]<stderr>:
+    # llama.cpp as a router
     r"\[(?P<source>\d{4,5})\] (?=\S)",
+)
+_BRACKET_COLLECTED: Final = _forms(
+    # kubectl --prefix: [pod/vllm-0/vllm]
+    r"\[(?P<source>pod/[\w./-]{1,120})\] ?",
+    # kubetail: [vllm-7d9f8b6c5-x2x4z vllm], [vllm-0]
+    rf"\[(?P<source>(?:{_POD}|[a-z][a-z0-9-]*-\d{{1,3}})(?: {_CONTAINER})?)\] ?",
+    # mpirun --tag-output: [1,0]<stderr>:
     r"\[(?P<source>\d+,\d+)\]<std(?:out|err)>: ?",
 )
 _DIGIT: Final = _forms(
@@ -104,13 +109,15 @@ _DIGIT: Final = _forms(
     rf"(?P<stamp>{_DATE}) [\w./-]+:\d+: {_WORD} ",
     # TensorFlow: 2024-10-22 06:31:31.858362: E external/...cc:485]
     rf"(?P<stamp>{_DATE}): (?P<level>[IWEF]) ",
+    # llama.cpp with prefixes: 0.00.160.925 I
+    r"(?P<stamp>\d+\.\d\d\.\d{3}\.\d{3}) (?P<level>[DIWEF]) ",
+)
+_DIGIT_COLLECTED: Final = _forms(
     # the journal and rsyslog with ISO stamps
     rf"(?P<stamp>{_DATE}) [\w.-]+ (?P<source>kernel|[\w@.\-:/]+\[\d+\]): ?",
     # docker logs -t, kubectl logs --timestamps, and the files below /var/log/pods
     r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6,9}(?:Z|[+-]\d\d:\d\d)) "
     r"(?:std(?:out|err) [FP] )?",
-    # llama.cpp with prefixes: 0.00.160.925 I
-    r"(?P<stamp>\d+\.\d\d\.\d{3}\.\d{3}) (?P<level>[DIWEF]) ",
     # pm2: 0|vllm  |
     r"(?P<source>\d{1,4}\|[\w.-]{1,60}) +\| ?",
     # a collector's own stamp before everything
@@ -154,14 +161,43 @@ _SAID: Final = re.compile(rf"{_WORD}: (?=\S)")
 _RANK: Final = re.compile(r"(?:TP|[Rr]ank[ =]?|RANK |Worker_TP|DP\d+ TP)(\d+)")
 _STARTS: Final[dict[str, tuple[re.Pattern[str], ...]]] = {
     "(": _PAREN,
-    "[": _BRACKET,
-    **dict.fromkeys("0123456789", _DIGIT),
+    "[": _BRACKET + _BRACKET_COLLECTED,
+    **dict.fromkeys("0123456789", _DIGIT + _DIGIT_COLLECTED),
     **dict.fromkeys("abcdefghijklmnopqrsuvwxyz", _COMPOSE),
     "t": _OLLAMA + _COMPOSE,
     **dict.fromkeys("JMASO", _JOURNAL),
     **dict.fromkeys("FND", _LEVELLED + _JOURNAL),
     **dict.fromkeys("TIWEC", _LEVELLED),
 }
+_STARTS_OWN: Final[dict[str, tuple[re.Pattern[str], ...]]] = {
+    "[": _BRACKET,
+    **dict.fromkeys("0123456789", _DIGIT),
+}
+_COLLECTED: Final[dict[str, tuple[re.Pattern[str], ...]]] = {
+    "[": _BRACKET_COLLECTED,
+    **dict.fromkeys("0123456789", _DIGIT_COLLECTED),
+    **dict.fromkeys("abcdefghijklmnopqrstuvwxyz", _COMPOSE),
+    **dict.fromkeys("JFMASOND", _JOURNAL),
+}
+"""What collectors put before a line, with names that people gave to pods, units and containers."""
+
+
+def without_collector(text: str) -> tuple[str, str]:
+    """A line as its program wrote it, and the names that a collector put before it."""
+    prefix = Prefix(text)
+    if text.startswith('{"') and text.endswith("}"):
+        _unwrap_json(prefix)
+    written, names = prefix.message, [prefix.source or ""]
+    for _ in range(_MAX_PREFIXES):
+        if any(form.match(written) for form in _STARTS_OWN.get(written[:1], ())):
+            break
+        forms = _COLLECTED.get(written[:1], ())
+        found = next((hit for form in forms if (hit := form.match(written)) is not None), None)
+        if found is None:
+            break
+        names.append(found.groupdict().get("source") or "")
+        written = written[found.end() :]
+    return written, " ".join(filter(None, names))
 
 
 def split_prefix(text: str) -> Prefix:

@@ -71,9 +71,11 @@ class StartSigns:
 
     @staticmethod
     def _enter(run: Run, entry: PhaseEntry) -> None:
-        if run.presumed:
-            run.withdraw()
         phase = entry.phase
+        if run.presumed:
+            if PHASE_ORDER[phase] >= PHASE_ORDER[Phase.HTTP]:
+                return  # another worker comes up; the first is ready
+            run.withdraw()
         if run.phases and run.phases[-1].phase is phase:
             if phase is Phase.LOADING and run.loaded:
                 run.loaded = False

@@ -463,7 +463,8 @@ def test_the_engine_core_that_was_killed_is_told_by_its_exit_code() -> None:
 def test_every_cause_has_an_example_here() -> None:
     shown = {cause for cause, _ in RAISED} | {cause for cause, _, _ in PRINTED} | set(STORIES)
     shown |= {cause for cause, _ in failures.RAISED}
-    shown |= {"cuda-oom-weights", "cuda-oom-late", "workers-wait"}  # told elsewhere
+    shown |= {"cuda-oom-weights", "cuda-oom-late", "workers-wait", "worker-timeout"}  # elsewhere
+    shown.add("worker-killed")
     assert {cause.id for cause in CATALOGUE.causes} - shown == set()
 
 

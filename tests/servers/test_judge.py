@@ -471,6 +471,45 @@ def test_the_engine_is_recognised(text: str, engine: str) -> None:
     assert guess_engine(text.encode()) == engine
 
 
+SGLANG_LINES = (
+    "[2025-05-07 14:42:51 TP0] Load weight begin. avail mem=78.50 GB",
+    "[2025-05-07 14:44:51] INFO:     Application startup complete.",
+    "[2025-05-07 14:44:52] The server is fired up and ready to roll!",
+)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[pod/vllm-glm-7d9f8b6c5-x2x4z/vllm] ",
+        "vllm-openai-1  | ",
+        "Dec 02 09:00:00 host vllm-serve[123]: ",
+        "2026-12-02T09:00:00+0000 host llama-server-glm[123]: ",
+        "vllm-glm-7d9f8b6c5-x2x4z vllm ",
+        "[vllm-0 vllm] ",
+        "0|vllm-serve  | ",
+    ],
+)
+@pytest.mark.parametrize("lines", [SGLANG_LINES, SGLANG_LINES[1:2]], ids=["start", "one line"])
+def test_what_a_pod_or_unit_is_called_makes_no_engine(prefix: str, lines: tuple[str, ...]) -> None:
+    assert guess_engine("".join(f"{prefix}{line}\n" for line in lines).encode()) == "sglang"
+
+
+def test_what_systemd_and_paths_are_called_makes_no_engine() -> None:
+    head = "Dec 02 09:00:00 host systemd[1]: Started vllm-glm.service - vLLM for GLM.\n"
+    tail = "Dec 02 09:01:00 host systemd[1]: vllm-glm.service: Main process exited, code=killed\n"
+    frame = '  File "/opt/vllm-env/lib/python3.12/site-packages/sglang/srt/x.py", line 5, in x\n'
+    lines = "".join(f"{line}\n" for line in SGLANG_LINES)
+    assert guess_engine((head + lines + tail * 10).encode()) == "sglang"
+    assert guess_engine((frame * 9).encode()) == "sglang"
+
+
+def test_a_name_decides_where_nothing_else_does() -> None:
+    line = "torch.OutOfMemoryError: CUDA out of memory.\n"
+    assert guess_engine(("[pod/vllm-glm-7d9f8b6c5-x2x4z/vllm] " + line).encode()) == "vllm"
+    assert guess_engine(b"Dec 02 09:00:00 h ollama[5]: main: model loaded\n") == "ollama"
+
+
 @pytest.mark.shared
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no recordings beside the checkout")
 @pytest.mark.parametrize("name", ["sg-04", "vl-07", "vl-09", "sg-16", "lc-02"])

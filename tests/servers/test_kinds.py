@@ -71,6 +71,36 @@ def test_gunicorn_says_no_more_when_it_is_ready(
     assert verdict.engine == "custom"
 
 
+UP = ("<8> [INFO] Started server process [8]", "<8> [INFO] Application startup complete.")
+LATE = ("<8> [CRITICAL] WORKER TIMEOUT (pid:8)",)
+KILLED = (*LATE, "<8> [ERROR] Worker (pid:8) was sent SIGKILL! Perhaps out of memory?")
+AGAIN = ("<8> [INFO] Booting worker with pid: 9",)
+
+
+@pytest.mark.parametrize(
+    ("worker", "rest", "expected"),
+    [
+        ("uvicorn.workers.UvicornWorker", (*UP, *KILLED, *AGAIN, *UP), ("ready", 6, None, 6)),
+        ("uvicorn.workers.UvicornWorker", (*UP, *UP, *UP), ("ready", 6, None, 6)),
+        ("uvicorn.workers.UvicornWorker", (*UP, *KILLED, *AGAIN), ("ready", 6, None, 6)),
+        ("uvicorn.workers.UvicornWorker", (*UP, *KILLED), ("ready", 6, None, 6)),
+        ("sync", (*KILLED, *AGAIN), ("ready", 4, None, 4)),
+        ("uvicorn_worker.UvicornWorker", KILLED, ("crash", None, "worker-timeout", 5)),
+        (
+            "uvicorn_worker.UvicornWorker",
+            (*KILLED, *AGAIN, *KILLED, *AGAIN),
+            ("crash", None, "worker-timeout", 5),
+        ),
+        ("uvicorn_worker.UvicornWorker", (*KILLED, *AGAIN, *UP), ("ready", 9, None, 9)),
+        ("uvicorn_worker.UvicornWorker", KILLED[1:], ("crash", None, "worker-killed", 5)),
+    ],
+)
+def test_a_worker_that_gunicorn_kills_is_not_the_server(
+    worker: str, rest: tuple[str, ...], expected: Told
+) -> None:
+    assert told(judged(gunicorn(worker, *rest))) == expected
+
+
 def test_what_any_program_prints_of_its_model_is_not_one_engines_word() -> None:
     text = (
         "Loading model from /models/m\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -26,6 +27,7 @@ from backends.servers.engines.base import (
     Option,
     Phase,
 )
+from backends.servers.prefixes import without_collector
 
 __all__ = [
     "ENGINES",
@@ -46,6 +48,10 @@ ENGINES: Final[Mapping[EngineId, Engine]] = MappingProxyType(
         for module in (sglang, vllm, llamacpp, trtllm, tgi, transformers, ollama, custom)
     }
 )
+_PROGRAM: Final = re.compile(
+    r"(?:ollama|vllm|sglang|llama-server|trtllm-serve|text-generation-(?:launcher|router))(?=\[\d+\]$)"
+)
+"""The journal names the program itself: `ollama[812]`."""
 _SURE: Final = 24
 _LEAD: Final = 12
 _MAX_LINES: Final = 20_000
@@ -62,6 +68,7 @@ class EngineGuess:
 
     def __init__(self, known: EngineId | None = None) -> None:
         self._scores: dict[EngineId, int] = {}
+        self._named: dict[EngineId, int] = {}
         self._lines = 0
         self._known = known
 
@@ -80,16 +87,23 @@ class EngineGuess:
     def look(self, text: str, message: str) -> None:
         """Take one line into account: whole, and without its prefixes."""
         self._lines += 1
+        written, names = without_collector(text)
+        program = _PROGRAM.match(names)
+        said = (written, message, program[0] if program is not None else "")
         for engine in ENGINES.values():
             for hint in engine.hints:
-                if hint.pattern.search(text) or hint.pattern.search(message):
+                if any(hint.pattern.search(words) for words in said):
                     self._scores[engine.id] = self._scores.get(engine.id, 0) + hint.weight
+                elif names and hint.pattern.search(names):
+                    self._named[engine.id] = self._named.get(engine.id, 0) + 1
 
     @property
     def best(self) -> Engine:
         """The likeliest engine so far; custom where nothing points anywhere."""
         if self._known is not None:
             return ENGINES[self._known]
-        if not self._scores:
+        # What a pod or a unit is called decides only where its program says nothing telling.
+        scores = self._scores or self._named
+        if not scores:
             return ENGINES[EngineId.CUSTOM]
-        return ENGINES[max(self._scores, key=lambda engine: self._scores[engine])]
+        return ENGINES[max(scores, key=lambda engine: scores[engine])]

@@ -39,7 +39,8 @@ ENGINE = Engine(
     default_port=30000,
     hints=hints(
         (8, r"\bserver_args=(?:ServerArgs\(|\{)"),
-        (6, r"sglang[./](?:launch_server|srt|serve)|\bsglang serve\b|sglang-|sgl-workspace"),
+        (6, r"sglang[./](?:launch_server|srt|serve)|\bsglang serve\b|sgl-workspace"),
+        (0, r"\bsglang-"),
         (3, r"\blaunch_server\.py: error: |\bsglang: (?:command )?not found"),
         (5, r"The server is fired up and ready to roll"),
         (4, r"\bsgl_kernel\b|\bsgl-kernel\b|sglang is using nccl"),

@@ -46,7 +46,9 @@ ENGINE = Engine(
         (5, r"[/.]vllm/__init__|\bvllm\._(?:core_)?C\b|\bVLLM_[A-Z]"),
         (4, r"^non-default args: |Starting vLLM (?:API )?server"),
         (4, r"EngineCore|\bAsyncLLM\b|\bAsyncLLMEngine\b|MQLLMEngine|VllmWorker|EngineDeadError"),
-        (3, r"^vLLM is using nccl|\bvllm[-_]"),
+        (3, r"^vLLM is using nccl"),
+        # Folders, units and pods are called so, whatever runs in them.
+        (0, r"\bvllm[-_]"),
         (3, r"GPU KV cache size: [\d,]+ tokens|# GPU blocks: \d+"),
         (2, r"\bAvg prompt throughput: [\d.]+ tokens/s"),
         (2, r"^Received request (?:cmpl|chatcmpl)-|No available memory for the cache blocks"),

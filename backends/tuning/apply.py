@@ -112,11 +112,12 @@ def verify(
     values = {(f.vantage, f.key): f.value for f in facts if isinstance(f.value, str)}
     checked = []
     for result in results:
+        done = result.outcome in GOOD
         result = _verified(result, tasks[result.check], now.get(result.check))
         for path, data in result.after.items():
             value = values.get((result.vantage, path))
             if (
-                result.outcome in GOOD
+                done
                 and path.startswith(("/proc/", "/sys/"))
                 and last[result.vantage, path] == result.check
                 and value is not None

@@ -22,6 +22,9 @@ class Role(StrEnum):
     OTHER = "other"
 
 
+PORTS = frozenset({"root port", "downstream port", "upstream port"})
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """One PCI function."""
@@ -64,15 +67,12 @@ def _role(view: View, bdf: str) -> Role:
     name = (view.peek(f"pci/{bdf}/name") or "").lower()
     vendor = (view.peek(f"pci/{bdf}/vendor_id") or "").lower().removeprefix("0x")
     if bdf.startswith("unnamed"):
-        return Role.UNNAMED
+        port = view.peek(f"pci/{bdf}/port_type") or ""
+        return Role.BRIDGE if port in PORTS else Role.UNNAMED
     if re.search(r"vga|3d controller|display|processing accel|^0x03|^0x12", class_):
         ours = vendor in ("10de", "1002") or re.search(r"nvidia|instinct|\bamd/ati\b", name)
         return Role.GPU if ours else Role.OTHER
-    if re.search(r"bridge|^0x0604", class_) or view.peek(f"pci/{bdf}/port_type") in (
-        "root port",
-        "downstream port",
-        "upstream port",
-    ):
+    if re.search(r"bridge|^0x0604", class_) or view.peek(f"pci/{bdf}/port_type") in PORTS:
         return Role.BRIDGE
     if re.search(r"ethernet|infiniband|network|^0x02", class_):
         return Role.NIC

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from backends.tuning.facts import Fact, FactsDocument, Vantage
 from backends.tuning.readers import (
+    containers,
     cpu,
     cuda_samples,
     kernel_log,
@@ -20,6 +21,7 @@ from backends.tuning.readers import (
     lspci,
     nccl_tests,
     nvbandwidth,
+    nvidia_monitor,
     nvidia_q,
     nvidia_table,
     prose,
@@ -53,9 +55,13 @@ READERS: Final[tuple[Reader, ...]] = (
     nvidia_q.read_xml,
     nvidia_table.read_table,
     nvidia_table.read_csv,
+    nvidia_monitor.read,
     topo.read,
     proxmox.read_config,
     proxmox.read_device_list,
+    containers.read_info,
+    containers.read_daemon,
+    services.read_failed_units,
     services.read_tuned,
     services.read_clock,
     services.read_meminfo,

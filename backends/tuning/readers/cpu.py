@@ -80,7 +80,7 @@ def read_lscpu(excerpt: Excerpt) -> Iterator[Fact]:
             # Without a CPU it is memory alone, a GPU's or a card's.
             yield excerpt.fact(f"{NODE}/node{match[1]}/cpulist", value, line)
         elif not value:
-            section = name
+            section = name or section
         elif name == "Architecture":
             yield excerpt.fact("cpu/architecture", value, line)
         elif name == "CPU implementer":
@@ -149,7 +149,7 @@ def _in_english(text: str) -> str:
 def read_cpupower(excerpt: Excerpt) -> Iterator[Fact]:
     """Facts of `cpupower frequency-info` (also `-e` of several CPUs) and `idle-info`."""
     cpu = "0"
-    state = -1
+    state, count = -1, 0
     listing = False
     idle = False
     for line in excerpt.lines:
@@ -179,8 +179,8 @@ def read_cpupower(excerpt: Excerpt) -> Iterator[Fact]:
         elif match := re.match(r"CPUidle driver: (\S+)", text):
             idle = True
             yield excerpt.fact(f"{CPU}/cpuidle/current_driver", match[1], line)
-        elif match := re.match(r"Number of idle states: (\d+)", text):
-            idle, state = True, -1
+        elif match := re.match(r"Number of idle states: (\d{1,3})", text):
+            idle, state, count = True, -1, int(match[1])
         elif idle and (match := re.match(r"([A-Z][\w-]{1,16})\s*(\(DISABLED\))?\s*:$", text)):
             state += 1
             where = f"{CPU}/cpu{cpu}/cpuidle/state{state}"
@@ -200,6 +200,10 @@ def read_cpupower(excerpt: Excerpt) -> Iterator[Fact]:
             yield excerpt.fact(match[1], None, line, "ENOENT")
             if match[1].endswith("/cpufreq"):
                 yield excerpt.fact(f"{match[1]}/scaling_driver", None, line, "ENOENT")
+
+    for number in range(state + 1, count):
+        # The list was cut before it.
+        yield excerpt.fact(f"{CPU}/cpu{cpu}/cpuidle/state{number}/name", None, None, "not printed")
 
 
 _GOVERNORS: Final = re.compile(

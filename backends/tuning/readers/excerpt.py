@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from backends.text import clean
@@ -14,6 +15,8 @@ from backends.tuning.facts import Fact, Value, Vantage, clean_fact
 MAX_CHARS: Final = 16 << 20
 MAX_LINES: Final = 200_000
 MAX_LINE_CHARS: Final = 4096
+MAX_QUOTES: Final = 4
+"""How often a mail may have been answered."""
 
 _HEADING: Final = re.compile(
     r"^\s*(?:#+|=+|-{2,}|\[|\*+|@+)\s*(?:(?:on|in|inside|from|as seen (?:from|by))\s+)?(?:the\s+)?"
@@ -21,6 +24,8 @@ _HEADING: Final = re.compile(
     r"container|guest|lxc|ct|vm|pod|docker|inside)\b(?!\s*[=:]\s*\S+=)",
     re.IGNORECASE,
 )
+PROMPT: Final = re.compile(r"^(?:(?:\([\w.-]+\) )?\[?[\w.-]+@[\w.-]+[^$#]{0,80}[$#%]|[$#])(?: |$)")
+"""A shell's prompt, with or without a command behind it."""
 _COLOUR_LEFT: Final = re.compile(r"\[\d{1,3}(?:;\d{1,3}){0,4}m|\[m(?![\w ])")
 """What a paste without escape characters leaves of colours: `[4mGPU0` of `topo -m`."""
 _GUESTS: Final = frozenset({"container", "guest", "lxc", "ct", "vm", "pod", "docker", "inside"})
@@ -87,16 +92,58 @@ def split(name: str, text: str) -> Iterator[Excerpt]:
         yield Excerpt(name, vantage, tuple(lines), heading)
 
 
+_TOP: Final = re.compile(
+    r"\+[-=]{5}|\|[ =]|GPU [0-9A-Fa-f]{8}:|(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [A-Z3]|"
+    r"\[|[A-Z][a-z]{2} +\d+ \d\d:|\d{4}-\d\d-\d\dT|[^\w\s] ?[\w@.-]+\.service |"
+    r"={5,}NVSMI|(?:Attached GPUs|Driver Version|Architecture|CPU\(s\)|arch|available|analyzing CPU"
+    r"|BOOT_IMAGE|Character devices|GPU0|GPU \d+) *[:=(]|(?:\[\S*)?GPU0\b"
+)
+"""What stands at the left edge where a tool prints it."""
+_ENTITIES: Final = (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&amp;", "&"))
+
+
 def _unwrapped(text: str) -> list[str]:
-    """Lines without what an editor, a quoting mail or a code block put before all of them."""
-    lines = text.removeprefix("\ufeff").split("\n")
-    filled = [line for line in lines if line.strip()]
-    if filled and all(line.startswith(">") for line in filled):
-        lines = [line.removeprefix(">").removeprefix(" ") for line in lines]
-        filled = [line for line in lines if line.strip()]
-    if filled and all(line[0].isspace() for line in filled):
-        lines = textwrap.dedent("\n".join(lines)).split("\n")
-    return lines
+    """Lines without what an editor, a quoting mail, a list or a page put before all of them."""
+    text = text.removeprefix("\ufeff").replace("\u00a0", " ")
+    if "&lt;" in text or "&gt;" in text:
+        for entity, sign in _ENTITIES:
+            text = text.replace(entity, sign)
+    lines = text.split("\n")
+    for _ in range(MAX_QUOTES):
+        if not any(map(_quoted, lines)):
+            break
+        lines = [line for run in _runs(lines, _quoted) for line in _unquoted(run)]
+    inset = [line for line in lines if line.strip()]
+    if inset and all(_is_inset(line) for line in inset):
+        return textwrap.dedent("\n".join(lines)).split("\n")
+    return [line for run in _runs(lines, _is_inset) for line in _moved(run)]
+
+
+def _runs(lines: list[str], key: Callable[[str], bool]) -> Iterator[list[str]]:
+    return (list(run) for _, run in groupby(lines, key))
+
+
+def _quoted(line: str) -> bool:
+    return line.startswith(">")
+
+
+def _unquoted(run: list[str]) -> list[str]:
+    """Quoted lines without their marks."""
+    if not _quoted(run[0]):
+        return run
+    return [line[1:].removeprefix(" ") for line in run]
+
+
+def _is_inset(line: str) -> bool:
+    return not line or line[0].isspace()
+
+
+def _moved(run: list[str]) -> list[str]:
+    """A block that was set in as a whole, at the left edge; others as they are."""
+    if not _is_inset(run[0]):
+        return run
+    moved = textwrap.dedent("\n".join(run)).split("\n")
+    return moved if any(_TOP.match(line) for line in moved) else run
 
 
 def kind_of(heading: str) -> str:

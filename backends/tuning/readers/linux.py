@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from backends.tuning.facts import Fact
-from backends.tuning.readers.excerpt import Excerpt, Line
+from backends.tuning.readers.excerpt import PROMPT, Excerpt, Line
 
 _ERRORS: Final = {
     "No such file or directory": "ENOENT",
@@ -43,6 +43,7 @@ _UNKNOWN_OWNER_NODE: Final = re.compile(r"^[c?][rwx?-]{9}\s+\?\s")
 _ULIMIT: Final = re.compile(
     r"^\s*(?P<name>[a-z][a-z -]+?)\s+\([^)]*-(?P<letter>[a-zA-Z])\)\s+(?P<value>\S+)$"
 )
+_ULIMIT_ASKED: Final = re.compile(r"(?:^|[$#>]\s*)ulimit -(?P<which>[HS]?)(?P<letter>[ln])\s*$")
 _PROC_LIMIT: Final = re.compile(
     r"^Max (?P<name>locked memory|open files)\s+(?P<soft>\d+|unlimited)\s+(?P<hard>\d+|unlimited)\s"
 )
@@ -68,6 +69,9 @@ def read_dump(excerpt: Excerpt) -> Iterator[Fact]:
             continue
         if match := _CAT.search(text):
             asked = match["path"]
+            continue
+        if PROMPT.match(text):
+            asked = ""
             continue
         match = _PCI_TAIL.match(text) or _DUMP.match(text)
         if match and match["value"]:
@@ -139,7 +143,15 @@ def read_nodes(excerpt: Excerpt) -> Iterator[Fact]:
 def read_limits(excerpt: Excerpt) -> Iterator[Fact]:
     """`ulimit -a` of a shell and `/proc/PID/limits` of a process."""
     who = "shell"
+    asked = ""
     for line in excerpt.lines:
+        if match := _ULIMIT_ASKED.search(line.text):
+            name = {"l": "memlock", "n": "nofile"}[match["letter"]]
+            asked = f"limits/shell/{name}_{'hard' if 'H' in match['which'] else 'soft'}"
+            continue
+        if asked and re.fullmatch(r"\d{1,18}|unlimited", line.text.strip()):
+            yield excerpt.fact(asked, line.text.strip(), line)
+        asked = "" if line.text.strip() else asked
         if match := re.search(r"/proc/(\d{1,10}|self)/limits", line.text):
             who = match[1]
         elif match := _PROC_LIMIT.match(line.text.strip()):
@@ -170,14 +182,19 @@ def read_opens(excerpt: Excerpt) -> Iterator[Fact]:
             yield excerpt.fact(f"open/{match[1]}", _ERRORS.get(match[2], match[2]), line)
 
 
+_FLAGS: Final = re.compile(r"[a-z][\w.-]*=\S+(?: [a-zA-Z][\w.-]*(?:=\S*)?){2,200}")
+"""A command line that begins with something else: a console, a module's parameter."""
+
+
 def read_cmdline(excerpt: Excerpt) -> Iterator[Fact]:
     """`/proc/cmdline`, known by the words that every boot loader puts there."""
     for line in excerpt.lines:
         text = line.text.strip()
         text = re.sub(r"^/proc/cmdline\s*[:=]\s*", "", text)
-        if re.match(r"(?:BOOT_IMAGE=|initrd=|root=(?:UUID|ZFS|/dev|LABEL)\S*\s)", text) and (
-            "root=" in text
-        ):
+        if (
+            re.match(r"(?:BOOT_IMAGE=|initrd=|root=(?:UUID|ZFS|/dev|LABEL)\S*\s)", text)
+            and ("root=" in text)
+        ) or (_FLAGS.fullmatch(text) and re.search(r" root=\S+", text)):
             yield excerpt.fact("/proc/cmdline", text, line)
 
 
@@ -207,6 +224,9 @@ def read_identity(excerpt: Excerpt) -> Iterator[Fact]:
         ):
             if "[" in text and "thp" in excerpt.name.lower():
                 yield excerpt.fact("/sys/kernel/mm/transparent_hugepage/enabled", text, line)
+        elif match := re.search(r" is configured with: (uefi|grub)\b", text):
+            loader = "systemd-boot" if match[1] == "uefi" else "grub"
+            yield excerpt.fact("boot/loader", loader, line)
         elif match := re.match(r"pve-manager/(\d[\w.-]*)", text):
             yield excerpt.fact("pve/version", match[1], line)
         elif match := re.match(r"EnableGpuFirmware:\s*(\d+)", text):

@@ -31,7 +31,10 @@ _SETPCI: Final = re.compile(
     re.IGNORECASE,
 )
 _UNNAMED: Final = "unnamed"
-_FLAT: Final = re.compile(r"(?:Subsystem|DeviceName|Control|Flags|Physical Slot): ?\S")
+_FLAT: Final = re.compile(
+    r"(?:Subsystem|DeviceName|Control|Flags|Physical Slot|NUMA node|IOMMU group|Latency|Interrupt|"
+    r"Bus|Region \d|Capabilities|Kernel driver in use|LnkCap|LnkSta|DevCap|DevCtl): ?\S|Memory at "
+)
 """What follows a device's name at once; not indented where a paste lost its tabs."""
 _PROMPT: Final = re.compile(r"\S*[$#](?: |$)|```|[#=-]{2,}")
 

@@ -27,6 +27,7 @@ _PAIR: Final = re.compile(
     r"^(?P<indent>\s*)(?P<name>[A-Za-z][\w ./()+-]*?)\s*:(?:\s+(?P<value>.*))?$"
 )
 _HEADING: Final = re.compile(r"^(?P<indent>\s*)(?P<name>[A-Za-z][A-Za-z0-9 ./()-]{1,60})$")
+_TOP: Final = re.compile(r"(?:Timestamp|Driver Version|CUDA Version|Attached GPUs) *:")
 _LOG: Final = re.compile(r"NVSMI LOG|^\s*Attached GPUs\s*:|^GPU [0-9A-Fa-f]{8}:")
 _PROCESS: Final = re.compile(
     r"^\s*(?P<key>Attached GPUs|Processes|Process ID|Type|Name|Used GPU Memory)\s*"
@@ -127,7 +128,7 @@ class _Gpu:
             return True
         word = "uncorrectable" if wrong else "correctable"
         if value.isdecimal():
-            kept[where] = int(value[:18])
+            kept[where] = max(int(value[:18]), kept.get(where, 0))
             if wrong:
                 # Of both memories, or as a total: anything less says nothing about the rest.
                 parts = " ".join(kept)
@@ -147,9 +148,10 @@ def read_text(excerpt: Excerpt) -> Iterator[Fact]:
     gpu: _Gpu | None = None
     stack: list[tuple[int, str]] = []
     is_log = any(_LOG.search(line.text) for line in excerpt.lines)
+    flat = _is_flat(excerpt, is_log=is_log)
     order = 0
     for line in excerpt.lines:
-        text = line.text
+        text = _set_in(line.text) if flat else line.text
         if match := _GPU.match(text):
             if gpu:
                 yield from gpu.facts.values()
@@ -193,6 +195,40 @@ def read_text(excerpt: Excerpt) -> Iterator[Fact]:
         yield from gpu.facts.values()
     if is_log:
         yield from _processes(excerpt)
+
+
+_DEPTHS: Final = {
+    "mig device": 2,  # what follows may be of the instance: nothing is claimed of the GPU
+    "volatile": 8,
+    "aggregate": 8,
+    "gpu link info": 8,
+    "bank remap availability histogram": 8,
+    "pcie generation": 12,
+    "link width": 12,
+    "single bit": 12,
+    "double bit": 12,
+}
+"""How far headings are set in that stand below another one."""
+_PAIR_DEPTH: Final = 16
+
+
+def _is_flat(excerpt: Excerpt, *, is_log: bool) -> bool:
+    """Whether a paste lost what set its rows in."""
+    if not is_log and not any(_name(line.text) in KNOWN_HEADINGS for line in excerpt.lines):
+        return False
+    rows = [line.text for line in excerpt.lines if _PAIR.match(line.text)]
+    return len(rows) > 1 and not any(row[0].isspace() for row in rows)
+
+
+def _set_in(text: str) -> str:
+    """A row of a flat paste where it belongs, as far as its name tells; not the log's own."""
+    if _GPU.match(text) or _LOG.search(text) or _TOP.match(text):
+        return text
+    if _PAIR.match(text):
+        return " " * _PAIR_DEPTH + text
+    if _HEADING.match(text):
+        return " " * _DEPTHS.get(_name(text), 4) + text
+    return text
 
 
 def _processes(excerpt: Excerpt) -> Iterator[Fact]:

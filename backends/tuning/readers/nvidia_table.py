@@ -268,6 +268,8 @@ def read_csv(excerpt: Excerpt) -> Iterator[Fact]:
     columns: list[str] = []
     rows = 0
     for line in excerpt.lines:
+        if not line.text.strip():
+            continue
         if "," not in line.text:
             columns = []
             continue

@@ -11,7 +11,7 @@ from backends.tuning.gpus import model_of
 from backends.tuning.readers.excerpt import Excerpt, Line
 
 _GPU: Final = re.compile(r"^GPU (?P<index>\d{1,3}): (?P<name>.+?) \(UUID: (?P<uuid>[\w-]+)\)$")
-_LINK: Final = re.compile(r"^\s+Link (?P<link>\d{1,3}): (?P<state><inactive>|[\d.]+ GB/s)$")
+_LINK: Final = re.compile(r"^\s*Link (?P<link>\d{1,3}): (?P<state><inactive>|[\d.]+ GB/s)$")
 _MEMORY: Final = re.compile(r"^(?:Mem|Swap|Commit)\w+:\s+\d{1,15} kB$")
 _IB_STATES: Final = {
     "Active": "4: ACTIVE",
@@ -20,6 +20,23 @@ _IB_STATES: Final = {
     "Armed": "3: ARMED",
 }
 _IB_PHYSICAL: Final = {"LinkUp": "5: LinkUp", "Disabled": "3: Disabled", "Polling": "2: Polling"}
+
+
+_FAILED: Final = re.compile(r"^\W{0,3}(?P<unit>[\w@.:\\-]+\.\w+)\s+loaded\s+failed\s+failed\b")
+
+
+def read_failed_units(excerpt: Excerpt) -> Iterator[Fact]:
+    """`systemctl --failed`: the units it lists, none where it counts none."""
+    failed: list[str] = []
+    first: Line | None = None
+    for line in excerpt.lines:
+        if match := _FAILED.match(line.text):
+            first = first or line
+            failed.append(match["unit"])
+        elif line.text.strip() == "0 loaded units listed.":
+            first = first or line
+    if first is not None:
+        yield excerpt.fact("systemd/failed", failed, first)
 
 
 def read_tuned(excerpt: Excerpt) -> Iterator[Fact]:
@@ -38,7 +55,7 @@ def read_clock(excerpt: Excerpt) -> Iterator[Fact]:
         if match := re.match(r"\s*(?:System clock|NTP) synchronized: (yes|no)$", line.text):
             yield excerpt.fact("time/ntp_synchronized", match[1], line)
         elif match := re.match(
-            r"System time\s+: (\d+\.\d+) seconds (slow|fast) of NTP time", line.text
+            r"\s*System time\s+: (\d+\.\d+) seconds (slow|fast) of NTP time", line.text
         ):
             sign = 1 if match[2] == "fast" else -1
             yield excerpt.fact("time/offset_s", sign * float(match[1]), line)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from backends.tuning.facts import Fact
-from backends.tuning.readers.excerpt import Excerpt, Line
+from backends.tuning.readers.excerpt import PROMPT, Excerpt, Line
 
 _COLUMN: Final = re.compile(r"^(?:GPU|NIC|mlx\d+_)\d+$|^mlx\d+_\w+$")
 _LINKS: Final = re.compile(r"^(?:SYS|NODE|PHB|PXB|PIX|NV\d+|X)$")
@@ -26,6 +26,8 @@ def read(excerpt: Excerpt) -> Iterator[Fact]:
         if match := _COMMAND.search(line.text):
             # Of several letters that nvidia-smi takes, it prints the first.
             asked = match[1][0]
+        elif PROMPT.match(line.text):
+            asked = named[1] if named else "?"
         tokens = line.text.split()
         heads = [token for token in tokens if _COLUMN.match(token)]
         if heads and tokens[: len(heads)] == heads and len(tokens) != 1:

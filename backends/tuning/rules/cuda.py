@@ -85,6 +85,8 @@ def uvm_node(scene: Scene) -> Judgements:
             yield failed(f"{answer}: {ERRNO[answer]}", name, fix=_open_fix(answer, scene))
         else:
             yield unknown(f"open says {answer[:40]!r}", name)
+    if seen and "nvidia-uvm" not in seen and all((r.text or "") == "OK" for r in seen.values()):
+        yield unknown("its opening was not tried", "nvidia-uvm")
     if not seen and (why := _broken_node(scene)):
         yield failed(why, "nvidia-uvm", fix=_open_fix("ENOENT", scene))
 

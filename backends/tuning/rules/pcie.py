@@ -234,7 +234,8 @@ def acs(scene: Scene) -> Judgements:
     found = devices(scene)
     path = gpu_path(found)
     for device in found.values():
-        if device.role in (Role.GPU, Role.NIC, Role.NVME):
+        port = view.peek(device.key("port_type")) or ""
+        if device.role in (Role.GPU, Role.NIC, Role.NVME) or port.endswith("endpoint"):
             continue  # a card's own word says nothing of the ports above it
         if path and device.role is Role.BRIDGE and device.bdf not in path:
             continue

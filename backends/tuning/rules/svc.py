@@ -166,7 +166,9 @@ def irqbalance(scene: Scene) -> Judgements:
 def persistenced(scene: Scene) -> Judgements:
     enabled = scene.view.text("unit/nvidia-persistenced/enabled")
     if enabled in ("enabled", "static", "enabled-runtime", "generated"):
-        if enabled == "enabled":
+        if scene.view.text("unit/nvidia-persistenced/active") == "failed":
+            yield warned(f"{enabled} at boot, and it failed", fix=manual("read the unit's log"))
+        elif enabled == "enabled":
             yield passed("enabled at boot")
         else:
             yield info(f"{enabled}: another unit starts it, or nobody")

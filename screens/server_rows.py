@@ -102,10 +102,9 @@ def why_line(view: ServerView, glyphs: Glyphs) -> Line:
 
 def cause_title(view: ServerView) -> str:
     """What failed, in words."""
-    verdict, found = view.verdict, view.found
-    if verdict is not None and verdict.outcome.value in ("crash", "stalled") and verdict.title:
-        return verdict.title
-    return found.why if found is not None else ""
+    from backends.servers import report
+
+    return report.cause_title(view.found, view.verdict) if view.found is not None else ""
 
 
 def facts_line(view: ServerView) -> Line:

@@ -32,6 +32,7 @@ __all__ = [
 _WORKER_DIED: Final = "worker-died"
 _HOST_OOM: Final = "host-oom-killed"
 _GPU_LOST: Final = "gpu-lost"
+_PORT_TAKEN: Final = "port-in-use"
 _LOST_XIDS: Final = frozenset({79, 119, 120, 154})
 """The GPU fell off the bus, or its firmware gave up (NVIDIA's Xid catalogue)."""
 
@@ -160,7 +161,10 @@ class _Bench:
         if process.oom_killed or (kernel is not None and kernel.oom):
             return self._crashed("the kernel killed it for want of memory", _HOST_OOM, code)
         if verdict is not None and self.failing and verdict.cause is not None:
-            return self._crashed(verdict.title, verdict.cause, code)
+            why = verdict.title
+            if verdict.cause == _PORT_TAKEN and self.stranger and seen.port is not None:
+                why = f"{why}: {seen.port.port} by {seen.port.holder}"
+            return self._crashed(why, verdict.cause, code)
         if kernel is not None and code != 0:
             cause = _GPU_LOST if kernel.xid in _LOST_XIDS else None
             return self._crashed(f"the kernel log says: {kernel.text[:200]}", cause, code)
@@ -168,6 +172,10 @@ class _Bench:
             return self._crashed(verdict.title, verdict.cause, code)
         if verdict is not None and verdict.outcome is Outcome.STOPPED:
             return self._give(State.EXITED, "stopped from outside", exit_code=code)
+        if code == 0 and process.members:
+            number = "1 process" if process.members == 1 else f"{process.members} processes"
+            why = f"its main process ended, {number} of it went on in the background"
+            return self._give(State.EXITED, why, exit_code=code)
         if code == 0:
             return self._give(State.EXITED, "ended by itself", exit_code=code)
         if code is None:

@@ -110,10 +110,18 @@ def progress_words(found: Assessment) -> str:
     return ", ".join(words)
 
 
+def cause_title(found: Assessment, verdict: Verdict | None) -> str:
+    """What failed, in a line: as the log tells, with what other witnesses add to that."""
+    if verdict is None or verdict.outcome not in (Outcome.CRASH, Outcome.STALLED):
+        return found.why
+    told = verdict.title
+    return found.why if not told or found.why.startswith(told) else told
+
+
 def cause_lines(found: Assessment, verdict: Verdict) -> list[str]:
     """What failed, the line that shows it, what to try."""
     told = verdict.outcome in (Outcome.CRASH, Outcome.STALLED) and verdict.title
-    lines = [verdict.title if told else found.why]
+    lines = [cause_title(found, verdict)]
     if verdict.evidence is not None and told:
         lines.append(f"line {verdict.evidence.line}: {verdict.evidence.text}")
     if found.exit_code is not None:

@@ -1,4 +1,4 @@
-"""A small, fast server: `python quick.py --port N [--delay S] [--workers N] [--deaf] [--lock]`."""
+"""A small, quick server: `quick.py --port N [--delay S] [--workers N] [--deaf] [--daemon]`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.0)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--deaf", action="store_true")
+    parser.add_argument("--daemon", action="store_true")
     arguments = parser.parse_args()
+    if arguments.daemon:  # out of its session, and nobody's child
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+        if os.fork():
+            os._exit(0)
     for _ in range(arguments.workers):
         if os.fork() == 0:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -184,5 +184,8 @@ async def test_workers_that_a_crash_left_behind_are_named_and_stopped() -> None:
             await desk.start(profile)
         assert f"pid {worker}" in busy.value.detail
         assert (await desk.stop(await desk.find("left"), grace_s=0.5)).complete
+        async with await desk.watch(run, profile) as watch:
+            found = await watch.until(is_state(State.CRASHED, State.STOPPED), DEADLINE_S)
+            assert found.state is State.CRASHED, "that it was cleared away makes no stop of it"
         again = await desk.start(profile)
         assert (await desk.stop(again, grace_s=0.5)).complete

@@ -85,33 +85,27 @@ async def test_two_who_restart_at_once_one_wins_and_the_other_is_told_who() -> N
         assert members_alive(again.run_id) == []
 
 
-async def test_a_stop_of_what_a_crash_has_left_makes_no_stop_of_the_crash() -> None:
-    profile = quick_profile(f"left{OF_THIS_RUN}", "--workers", "1")
-    async with desk_of(profile) as desk:
-        run = await desk.start(profile)
-        await until(lambda: b"listening" in Path(run.place, "server.log").read_bytes())
-        assert run.pid is not None
-        os.kill(run.pid, signal.SIGKILL)
-        await until(lambda: run.pid not in members_alive(run.run_id))
-        assert (await desk.stop(run, grace_s=0)).complete
-        async with await desk.watch(run, profile) as watch:
-            found = await watch.until(is_state(State.CRASHED, State.STOPPED), DEADLINE_S)
-            assert found.state is State.CRASHED
-
-
-async def test_a_stop_and_a_start_at_once() -> None:
-    """The start waits for the end of the run that is being stopped, or is told of it."""
-    profile = quick_profile(f"crossed{OF_THIS_RUN}", "--deaf")
+async def test_a_start_while_another_stops_is_told_who_and_comes_after() -> None:
+    profile = quick_profile(f"crossed{OF_THIS_RUN}")
+    asked = asyncio.Event()
     async with desk_of(profile) as one, desk_of(profile) as other:
         run = await one.start(profile)
         await until(lambda: b"listening" in Path(run.place, "server.log").read_bytes())
-        stopped, begun = await asyncio.gather(
-            one.stop(run, grace_s=0.3), other.start(profile), return_exceptions=True
-        )
-        assert not isinstance(stopped, BaseException)
-        assert members_alive(run.run_id) == []
-        if isinstance(begun, BaseException):
-            assert isinstance(begun, ProfileBusy), begun
-            assert "started by" in begun.detail
-            begun = await other.start(profile)
-        assert (await other.stop(begun, grace_s=0)).complete
+        assert run.pid is not None
+        os.kill(run.pid, signal.SIGSTOP)  # it can't end yet
+        stopping = asyncio.create_task(one.stop(run, lambda step: asked.set(), grace_s=60))
+        try:
+            await asyncio.wait_for(asked.wait(), DEADLINE_S)
+            with pytest.raises(ProfileBusy, match="running already") as busy:
+                await other.start(profile)
+            assert "started by" in busy.value.detail
+            with pytest.raises(ProfileBusy, match="in other hands") as busy:
+                await other.stop(run, grace_s=0)
+            assert "is stopping it already (from " in busy.value.detail
+        finally:
+            os.kill(run.pid, signal.SIGCONT)
+        assert (await stopping).complete
+        again = await other.start(profile)
+        assert again.run_id != run.run_id
+        assert (await other.stop(again, grace_s=1)).complete
+        assert members_alive(run.run_id, again.run_id) == []

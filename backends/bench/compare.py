@@ -1,8 +1,9 @@
 """Compare runs, paired by step: faster, slower, no difference shown, or not comparable.
 
 Over all tests of one comparison together (the whole run, and every metric of every step) the
-chance of calling equal runs different is at most 5 in 100: half of it is spent on the whole, half
-on the parts, by Holm's method. `benchmarks/compare_power.py` prints what comes of that.
+chance of calling equal runs different is at most 5 in 100: half of it is spent on the more exact
+metric of the whole, half on all others, by Holm's method. `benchmarks/compare_power.py` prints what
+comes of that.
 """
 
 from __future__ import annotations
@@ -58,7 +59,11 @@ class Row:
     repetitions: tuple[int, int] = (0, 0)
     remark: str = ""
     more: int = 0
-    """How many more blocks (or repetitions, `more_unit`) it would take to find the change."""
+    """How many more blocks (or repetitions, `more_unit`) it would take to find the change.
+
+    Where the word is "no difference shown" and this is 0, the difference is shown to be below half
+    of that change.
+    """
     more_unit: str = "blocks"
 
     @property
@@ -262,13 +267,18 @@ def _judged(label: str, metric: Metric, a: Arm, b: Arm, floor: Floor | None) -> 
 
 
 def _worded(wholes: list[Row], parts: list[Row], smallest_change: float) -> list[Row]:
-    """Words for the whole and its parts, half of the level for each, so that all keep it."""
+    """Words for the whole and its parts, so that all together keep the level.
+
+    Half of it goes to the more exact metric of the whole: which one that is does not depend on how
+    much it differs.
+    """
     rows = wholes + parts
-    tested = [i for i, row in enumerate(rows) if row.estimate and row.word is Word.NO_DIFFERENCE]
-    first = len(wholes)
-    share = max(1, sum(i >= first for i in tested)) / max(1, sum(i < first for i in tested))
+    tested = [i for i, row in enumerate(rows) if row.estimate]
+    deciding = min(
+        (i for i in tested if i < len(wholes)), key=lambda i: _inexactness(rows[i]), default=None
+    )
     chances = [
-        (estimate.p, share if i < first else 1.0)
+        (estimate.p, float(len(tested) - 1 or 1) if i == deciding else 1.0)
         for i in tested
         if (estimate := rows[i].estimate) is not None
     ]
@@ -287,25 +297,35 @@ def _with_word(row: Row, adjusted_p: float, smallest_change: float) -> Row:
     if adjusted_p <= LEVEL and estimate.within(negligible):
         # Shown to be there, and shown to be too small to matter: two equal runs on a quiet host
         # differ by a tenth of a per cent, and no block of theirs says so.
-        remark = f"a difference below {negligible:.1%}"
+        remark = f"a difference below {_percent(negligible)}"
     elif adjusted_p <= LEVEL:
         more_of_it = estimate.ratio > 1
         better = more_of_it == row.metric.higher_is_better
         word = Word.FASTER if better else Word.SLOWER
-    elif estimate.within(smallest_change):
-        remark = f"the same within {smallest_change:.0%}"
+    elif estimate.within(negligible):
+        remark = f"the same within {_percent(negligible)}"
     else:
         units = min(row.repetitions) if estimate.by_repetitions else min(row.blocks)
         unit = "repetitions" if estimate.by_repetitions else "blocks"
         # The level that is left for one test when none has been decided: a share of the whole.
         level = LEVEL * min(1.0, estimate.p / adjusted_p) if adjusted_p < 1 else LEVEL / 2
-        more = estimate.more_for(smallest_change, units, level)
-        if more:
-            remark = f"{more} more {unit} each would find {smallest_change:.0%}"
+        same = estimate.within(smallest_change)
+        change = negligible if same else smallest_change
+        # Enough for most pairs of runs may still not have been enough for this one.
+        more = estimate.more_for(change, units, level) or estimate.more_to_tell(
+            change, units, level
+        )
+        remark = f"{more:,} more {unit} each would find {_percent(change)}"
+        if same:
+            remark = f"the same within {_percent(smallest_change)}; {remark}"
     return Row(
         row.step, row.metric, word, row.a, row.b, estimate, adjusted_p, row.blocks,
         row.repetitions, remark, more, unit,
     )  # fmt: skip
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:g}%"
 
 
 _ALONE: Final = "one repetition each"

@@ -149,7 +149,7 @@ def _averaged(steps: list[list[list[Block]]]) -> list[list[Block]]:
     for place in range(repetitions):
         parts = [step[place] for step in steps if step[place]]
         count = min(map(len, parts), default=0)
-        out.append([_average([part[i] for part in _even(parts, count)]) for i in range(count)])
+        out.append([_average(list(blocks)) for blocks in zip(*_even(parts, count), strict=True)])
     return out
 
 

@@ -12,6 +12,7 @@ change is found.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -77,9 +78,22 @@ class Estimate:
             level: Of the test.
         """
         quantiles = student_quantile(1 - level / 2, self.freedom) + _NORMAL.inv_cdf(POWER)
-        needed = math.log1p(abs(change)) / quantiles
-        factor = (self.standard_error / needed) ** 2
-        return max(0, math.ceil(units * factor - 1e-9) - units)
+        return self._more(math.log1p(abs(change)) / quantiles, units)
+
+    def more_to_tell(self, change: float, units: int, level: float = 0.05) -> int:
+        """How many more units until a difference as large as this one is decided, one at least.
+
+        That is: until it is shown to be one, or shown to be smaller than `change` (`within`).
+        Arguments as of `more_for`.
+        """
+        difference = abs(math.log(self.ratio))
+        shown = difference / student_quantile(1 - level / 2, self.freedom)
+        below = (math.log1p(change) - difference) / student_quantile(0.975, self.freedom)
+        return max(1, self._more(max(shown, below), units))
+
+    def _more(self, error: float, units: int) -> int:
+        """How many more units bring the standard error down to this."""
+        return max(0, math.ceil(units * (self.standard_error / error) ** 2 - 1e-9) - units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +147,7 @@ def judge(a: Arm, b: Arm, seed: int = 1, floor: Floor | None = None) -> Estimate
     scaled = _relative(a, means[0]), _relative(b, means[1])
     error, freedom, by_repetitions = _standard_error(*scaled)
     if floor is not None and min(len(a), len(b)) < 2 and 2 * floor.deviation**2 > error**2:
-        error, freedom = math.sqrt(2) * floor.deviation, floor.freedom
+        error, freedom, by_repetitions = math.sqrt(2) * floor.deviation, floor.freedom, True
     difference = math.log(means[1]) - math.log(means[0])
     if error == 0:
         # Not one block differs from another: any difference is one.
@@ -281,18 +295,21 @@ def fisher_p(f: float, above: float, below: float) -> float:
     return _beta(below / 2, above / 2, below / (below + above * f))
 
 
+@functools.lru_cache(maxsize=128)
 def student_quantile(share: float, freedom: float) -> float:
     """The value of Student's t below which `share` (above one half) of it lies."""
-    low, high = 0.0, 1.0
-    while student_p(high, freedom) / 2 > 1 - share and high < 1e9:
-        high *= 2
-    while high - low > 1e-7 * high:
-        middle = (low + high) / 2
-        if student_p(middle, freedom) / 2 > 1 - share:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    # The tail is convex, and wider than that of the normal distribution: from that one's value
+    # Newton's method comes nearer from one side.
+    value = _NORMAL.inv_cdf(share)
+    scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)
+    scale -= math.log(freedom * math.pi) / 2
+    for _ in range(100):
+        density = math.exp(scale - (freedom + 1) / 2 * math.log1p(value * value / freedom))
+        step = (student_p(value, freedom) / 2 - (1 - share)) / density
+        value += step
+        if abs(step) < 1e-7 * value:
+            break
+    return value
 
 
 def _beta(a: float, b: float, x: float) -> float:

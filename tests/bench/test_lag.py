@@ -13,7 +13,6 @@ import pytest
 
 from backends.bench.generator import lag
 from backends.bench.generator.lag import LagMeter, bucket_us, percentile
-from backends.bench.generator.steady import SteadyCheck
 
 MS = 1_000_000
 
@@ -173,57 +172,3 @@ def test_a_stopped_worker_is_flagged(clock: Clock) -> None:
     meter = LagMeter()
     meter.received(late_ns)
     assert "read late" in clock.tick(meter, 8)[0]
-
-
-# --- warm-up ----------------------------------------------------------------------------
-
-
-def ended(ttft_s: float, tpot_s: float, tokens: int = 10) -> dict[str, object]:
-    return {
-        "ok": True,
-        "sent_s": 1.0,
-        "first_token_s": 1.0 + ttft_s,
-        "last_token_s": 1.0 + ttft_s + tpot_s * tokens,
-        "output_tokens": tokens,
-    }
-
-
-def test_figures_that_agree_are_steady() -> None:
-    check = SteadyCheck(4)
-    for i in range(12):
-        assert not check.steady
-        check.add(ended(0.1 + 0.002 * (i % 3), 0.02))
-    assert check.steady
-    assert check.blocks == 3
-
-
-@pytest.mark.parametrize("which", ["ttft", "tpot"])
-def test_a_cold_server_is_not_steady_until_it_is_warm(which: str) -> None:
-    check = SteadyCheck(4)
-    for block in range(6):
-        slow = 1.0 + max(0, 3 - block)
-        for _ in range(4):
-            check.add(
-                ended(
-                    0.1 * (slow if which == "ttft" else 1), 0.02 * (slow if which == "tpot" else 1)
-                )
-            )
-        assert check.steady == (block == 5)
-
-
-def test_answers_that_come_in_one_piece_have_no_time_per_token() -> None:
-    check = SteadyCheck(2)
-    for tpot in (0.0, 0.0, 0.0, 0.0, 0.01, 0.01):
-        check.add(ended(0.1, tpot))
-    assert check.blocks == 3
-    assert not check.steady
-    for _ in range(6):
-        check.add(ended(0.1, 0.0))
-    assert check.steady
-
-
-def test_failures_are_not_looked_at() -> None:
-    check = SteadyCheck(2)
-    for _ in range(20):
-        check.add({"ok": False, "sent_s": 1.0})
-    assert check.blocks == 0

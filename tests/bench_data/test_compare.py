@@ -5,9 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from backends.bench import inference
 from backends.bench.compare import (
-    Comparison,
     Word,
     compare,
     compare_many,
@@ -22,22 +20,10 @@ from backends.bench.results import (
     TokenLedger,
     TokenSource,
 )
+from tests.bench_data.counts import ALARMS, FOUND, PAIRS, alarms, power, wolf
 from tests.bench_data.runs import run, summary
 
 replace = msgspec.structs.replace
-
-
-@pytest.fixture
-def words_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Words do not depend on the bootstrap, only intervals do: leave it out where many are made."""
-    monkeypatch.setattr(inference, "RESAMPLES", 2)
-
-
-def wolf(comparison: Comparison) -> bool:
-    """Whether anything was called different."""
-    return any(
-        row.word in (Word.FASTER, Word.SLOWER) for row in (comparison.overall, *comparison.rows)
-    )
 
 
 @pytest.mark.usefixtures("words_only")
@@ -54,23 +40,15 @@ def wolf(comparison: Comparison) -> bool:
 )
 @pytest.mark.timeout(300)
 def test_equal_runs_cry_wolf_at_most_5_times_in_100(how: dict[str, float]) -> None:
-    alarms = sum(
-        wolf(compare(run(2 * i, **how), run(2 * i + 1, **how)))  # type: ignore[arg-type]
-        for i in range(100)
-    )
-    assert alarms <= 5
+    assert alarms(how) <= ALARMS
 
 
 @pytest.mark.usefixtures("words_only")
 def test_2_percent_is_found_within_10_blocks_or_it_says_how_many_more() -> None:
-    found, told = 0, 0
-    for i in range(100):
-        comparison = compare(run(2 * i), run(2 * i + 1, speed=0.98))
-        found += comparison.word is Word.SLOWER
-        told += comparison.word is Word.NO_DIFFERENCE and comparison.overall.more > 0
-        assert comparison.word is not Word.FASTER
-    assert found >= 90
-    assert found + told == 100
+    counts = power()
+    assert counts.found >= FOUND
+    assert counts.found + counts.told == PAIRS
+    assert counts.wrong == 0
 
 
 @pytest.mark.usefixtures("words_only")
@@ -105,7 +83,12 @@ def test_a_change_is_said_in_both_directions_with_its_size() -> None:
 def test_the_same_run_twice_is_the_same_within_2_percent() -> None:
     comparison = compare(run(1), run(1))
     assert comparison.word is Word.NO_DIFFERENCE
-    assert comparison.overall.remark == "the same within 2%"
+    assert comparison.overall.remark.startswith("the same within 2%; ")
+    assert comparison.overall.remark.endswith(
+        f"; {comparison.overall.more} more blocks each would find 1%"
+    )
+    quiet = compare(*[run(1, spread=0.003)] * 2)
+    assert (quiet.overall.remark, quiet.overall.more) == ("the same within 1%", 0)
     assert comparison.overall.estimate is not None
     assert comparison.overall.estimate.ratio == 1
 
@@ -117,7 +100,7 @@ def test_a_difference_too_small_to_matter_has_no_word() -> None:
     assert comparison.overall.adjusted_p is not None
     assert comparison.overall.adjusted_p < 0.001
     assert comparison.word is Word.NO_DIFFERENCE
-    assert comparison.overall.remark == "a difference below 1.0%"
+    assert comparison.overall.remark == "a difference below 1%"
     assert compare(a, b, smallest_change=0.002).word is Word.SLOWER
     assert compare(a, run(2, speed=0.98, **quiet)).word is Word.SLOWER  # type: ignore[arg-type]
 
@@ -141,6 +124,8 @@ def test_equal_runs_of_the_history_tell_what_a_single_repetition_cannot() -> Non
     assert not any("one repetition" in r for r in taught[0].remarks)
     slower = run(2001, speed=0.9, **how)  # type: ignore[arg-type]
     assert compare(one(2000), slower, equals=[one(3000 + k) for k in range(8)]).word is Word.SLOWER
+    undecided = next(c.overall for c in taught if c.overall.more)
+    assert undecided.more_unit == "repetitions"  # More blocks of one run tell nothing of starts.
 
 
 def test_three_equal_runs_teach_nothing() -> None:

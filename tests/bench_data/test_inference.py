@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from backends.bench.inference import (
     Block,
+    Estimate,
     fisher_p,
     holm,
     judge,
@@ -133,12 +135,22 @@ def test_how_many_more() -> None:
     assert estimate.more_for(0.01, 10) > more
 
 
+@given(st.floats(0.9, 1.1), st.floats(1e-5, 0.1), st.integers(2, 50))
+def test_what_one_pair_would_take_decides_it(ratio: float, error: float, units: int) -> None:
+    """The same difference, with the error of so many units, is shown or shown to be small."""
+    pair = Estimate(ratio, 0, 9, 0.5, 0, error, 18.0, False)
+    factor = units / (units + pair.more_to_tell(0.02, units, 0.01))
+    later = dataclasses.replace(pair, standard_error=error * math.sqrt(factor))
+    t = abs(math.log(ratio)) / later.standard_error
+    assert later.within(0.02) or student_p(t, 18.0) <= 0.01 * (1 + 1e-6)
+
+
 blocks = st.lists(st.floats(0, 1e6), min_size=0, max_size=6).map(
     lambda values: [Block(value) for value in values]
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @example([[Block(1.0), Block(5e-324)]], [[Block(0.0), Block(1.0)]])
 @example([[Block(5e-324), Block(5e-324)]], [[Block(1e6), Block(1.0)]])
 @given(st.lists(blocks, max_size=3), st.lists(blocks, max_size=3))

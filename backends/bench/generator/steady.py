@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-BLOCKS = 3
+PARTS = 3
 TTFT_SPREAD = 0.15
 TPOT_SPREAD = 0.05
+TREND = 0.5
+"""Of these, what a change in one direction may amount to."""
 
 
 class SteadyCheck:
-    """Looks at blocks of finished requests, in the order in which they ended.
+    """Looks at finished requests, in the order in which they ended.
 
-    Steady means: the medians of the last three blocks lie within 5 % (time per output token) and
-    15 % (time to first token, which queueing makes noisier) of each other. A block is at least
-    one batch: as many requests as run at once.
+    Steady means: the last half of them, in three parts, of which each is at least one batch (as
+    many requests as run at once), has medians within 5 % (time per output token) and 15 % (time to
+    first token, which queueing makes noisier) of each other, and does not go one way by more than
+    half of that. What is looked at grows with the warm-up: a server that warms up slowly changes
+    little from batch to batch, but much over half of the time that it has been at it.
     """
 
-    def __init__(self, block: int) -> None:
-        self._size = max(2, block)
-        self._ttft: list[float] = []
-        self._tpot: list[float] = []
-        self._medians: list[tuple[float, float]] = []
+    def __init__(self, batch: int) -> None:
+        self._batch = max(2, batch)
+        self._requests: list[tuple[float, float]] = []
+        self._next_look = PARTS * self._batch
+        self.steady = False
+        """Whether the last half agrees with itself, as of the last look at it."""
 
     def add(self, record: dict[str, object]) -> None:
         """Take a request's record."""
@@ -31,27 +36,28 @@ class SteadyCheck:
         if not isinstance(first, float):
             first = last  # Not streamed: only the whole time is known.
         tokens = record.get("output_tokens")
-        self._ttft.append(first - sent)
-        self._tpot.append((last - first) / max(1, tokens if isinstance(tokens, int) else 1))
-        if len(self._ttft) >= self._size:
-            self._medians.append((_median(self._ttft), _median(self._tpot)))
-            self._ttft, self._tpot = [], []
+        per_token_s = (last - first) / max(1, tokens if isinstance(tokens, int) else 1)
+        self._requests.append((first - sent, per_token_s))
+        count = len(self._requests)
+        if count >= self._next_look:
+            self.steady = self._agrees()
+            # Each look sorts all that it looks at: the more there is, the rarer it is.
+            self._next_look = count + max(self._batch, count // 16)
 
-    @property
-    def blocks(self) -> int:
-        """Complete blocks so far."""
-        return len(self._medians)
-
-    @property
-    def steady(self) -> bool:
-        """Whether the last blocks agree."""
-        last = self._medians[-BLOCKS:]
-        if len(last) < BLOCKS:
-            return False
+    def _agrees(self) -> bool:
+        count = len(self._requests)
+        part = max(self._batch, count // 2 // PARTS)
+        last = [self._requests[count - (i + 1) * part : count - i * part] for i in range(PARTS)]
         return all(
-            _spread([block[which] for block in last]) <= limit
+            _rests([_median([request[which] for request in part]) for part in last], limit)
             for which, limit in ((0, TTFT_SPREAD), (1, TPOT_SPREAD))
         )
+
+
+def _rests(values: list[float], limit: float) -> bool:
+    """Whether values lie within a limit of each other, and show no trend."""
+    one_way = values == sorted(values) or values == sorted(values, reverse=True)
+    return _spread(values) <= (limit * TREND if one_way else limit)
 
 
 def _spread(values: list[float]) -> float:

@@ -41,7 +41,10 @@ def holders(session: HostSession) -> list[GpuProcess]:
 
 
 def needs_name(machines: Machines) -> str:
-    """Why the host's name must be typed before a change; empty where a yes is enough."""
+    """Why the host's name must be typed before a change; empty where a yes is enough.
+
+    A host whose GPUs may be at work for somebody who can't be seen is taken for one that serves.
+    """
     for session in machines.sessions:
         if session.config.production:
             return f"{session.name} is marked production"
@@ -50,4 +53,10 @@ def needs_name(machines: Machines) -> str:
             return (
                 f"{len(holding)} processes hold GPUs of {session.name}: {holding[0].command[:60]}"
             )
+        snapshot = session.snapshot
+        if snapshot.gpus and not snapshot.processes_listed:
+            return f"what runs on the GPUs of {session.name} is not known"
+        for verdict in snapshot.verdicts:
+            if verdict.word == "GHOST":
+                return f"a GPU of {session.name} is in use: {verdict.evidence}"
     return ""

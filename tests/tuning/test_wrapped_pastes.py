@@ -142,3 +142,45 @@ def test_lspci_without_its_tabs_is_one_device() -> None:
 )
 def test_small_answers(text: str, check: str, verdict: str) -> None:
     assert verdicts(text)[check] == verdict
+
+
+FLAGS = (
+    "BOOT_IMAGE=/boot/vmlinuz-6.8.0-51-generic root=UUID=0f3e ro console=tty0 quiet splash "
+    "iommu=pt mitigations=off\n"
+)
+FAULT = (
+    "[    1.2] pci 0000:41:00.0: 63.008 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x8 "
+    "link at 0000:40:01.1 (capable of 504.112 Gb/s with 32.0 GT/s PCIe x16 link)\n"
+    "[    9.1] NVRM: Xid (PCI:0000:41:00): 79, pid=1, GPU has fallen off the bus.\n"
+)
+
+
+def broken_at(text: str, width: int) -> str:
+    """What a terminal of that width shows, copied from its screen."""
+    lines = text.expandtabs(8).split("\n")
+    return "\n".join(
+        line[start : start + width] for line in lines for start in range(0, len(line) or 1, width)
+    )
+
+
+def broken_at_words(text: str, width: int) -> str:
+    lines = text.expandtabs(8).split("\n")
+    return "\n".join(part for line in lines for part in textwrap.wrap(line, width) or [""])
+
+
+@pytest.mark.parametrize("text", [CARD, samples.LSPCI_TREE, FLAGS, FAULT], ids=range(4))
+def test_lines_that_were_broken_are_one_again(text: str) -> None:
+    wanted = verdicts(text)
+    assert wanted
+    for width in (80, 100):
+        assert verdicts(broken_at(text, width)) == wanted
+        assert verdicts(broken_at_words(text, width - 4)) == wanted
+
+
+def test_the_lines_of_a_table_stay_lines() -> None:
+    # Old tables are 79 wide, and a log's longest lines may be as long as a terminal is wide.
+    row = "[    1.0] NVRM: " + "x" * 64 + "\n"
+    text = row + row + "[    9.1] NVRM: Xid (PCI:0000:41:00): 48, pid=1, DBE\n"
+    assert max(map(len, text.split("\n"))) == 80
+    assert verdicts(text)["gpu.xid"] == "FAIL"
+    assert verdicts(broken_at(samples.SMI_TABLE, 80)) == verdicts(samples.SMI_TABLE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -76,8 +76,8 @@ def split(name: str, text: str) -> Iterator[Excerpt]:
     name = clean(name.rpartition("/")[2], 200)
     vantage, heading = Vantage.HOST, ""
     lines: list[Line] = []
-    for number, raw in enumerate(_unwrapped(text[:MAX_CHARS])[:MAX_LINES], 1):
-        cleaned = clean(raw.rstrip("\r"), MAX_LINE_CHARS)
+    for number, raw in _rejoined(_unwrapped(text[:MAX_CHARS])[:MAX_LINES]):
+        cleaned = clean(raw, MAX_LINE_CHARS)
         if "m" in cleaned and "[" in cleaned:
             cleaned = _COLOUR_LEFT.sub("", cleaned)
         line = Line(cleaned.rstrip(), number)
@@ -144,6 +144,76 @@ def _moved(run: list[str]) -> list[str]:
         return run
     moved = textwrap.dedent("\n".join(run)).split("\n")
     return moved if any(_TOP.match(line) for line in moved) else run
+
+
+TERMINAL_WIDTHS: Final = frozenset({80, 100, 120, 132, 140, 150, 160, 180, 200})
+_RECORD: Final = re.compile(
+    r"\||\+[-=]|\s{8}|\t|\[ *\d|GPU|[0-9a-f:]{2,7}:[0-9a-f]{2}\.\d |\S*[$#] "
+)
+"""What begins a line of its own, whatever stands before it."""
+
+
+def _rejoined(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers; those that a terminal broke at its edge are one again."""
+    lines = [line.rstrip("\r") for line in lines]
+    widest = max(map(len, lines), default=0)
+    full = sum(len(line) == widest for line in lines)
+    if widest not in TERMINAL_WIDTHS or full < 2:
+        yield from enumerate(lines, 1)
+        return
+    held, first = "", 0
+    for number, line in enumerate(lines, 1):
+        if first and not _RECORD.match(line):
+            held += line
+        else:
+            if first:
+                yield first, held
+            held, first = line, number
+        if len(line) < widest:
+            yield first, held
+            held, first = "", 0
+    if first:
+        yield first, held
+
+
+MIN_WIDTH: Final = 58
+"""Nothing breaks lines at fewer characters: a word that had fitted was not put on a new one."""
+MAX_WRAPPED: Final = 4
+_NEW: Final = re.compile(r"```|[#=|*-]{2}|\||\+[-=]|.{0,60}:$")
+
+
+def continued(lines: Iterable[Line], is_record: Callable[[str], object]) -> Iterator[Line]:
+    """Lines with what was broken at words put together again.
+
+    A line that begins no record, right behind a long one that does, is its rest. Where the first
+    ends at a terminal's edge nothing was lost between the two, else a blank.
+    """
+    held: Line | None = None
+    last = pieces = 0
+    for line in lines:
+        text = line.text
+        record = bool(is_record(text))
+        if held is not None:
+            if (
+                not record
+                and text.strip()
+                and last + len(text.split(None, 1)[0]) >= MIN_WIDTH
+                and pieces < MAX_WRAPPED
+                and not PROMPT.match(text)
+                and not _NEW.match(text)
+            ):
+                between = "" if last in TERMINAL_WIDTHS else " "
+                held = Line(held.text + between + text.lstrip(), held.number)
+                last, pieces = len(text), pieces + 1
+                continue
+            yield held
+            held = None
+        if record:
+            held, last, pieces = line, len(text), 0
+        else:
+            yield line
+    if held is not None:
+        yield held
 
 
 def kind_of(heading: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from backends.tuning.facts import Fact
-from backends.tuning.readers.excerpt import Excerpt, Line
+from backends.tuning.readers.excerpt import Excerpt, Line, continued
 from backends.tuning.readers.pci_address import address, domain_as_printed
 
 KEPT: Final = re.compile(
@@ -59,7 +59,7 @@ def read(excerpt: Excerpt) -> Iterator[Fact]:
     """The telling lines as `log/kernel`, and what single lines establish by themselves."""
     kept: list[str] = []
     first: Line | None = None
-    for line in excerpt.lines:
+    for line in continued(excerpt.lines, _LOOKS.search):
         if not _LOOKS.search(line.text) or not KEPT.search(line.text):
             continue
         first = first or line

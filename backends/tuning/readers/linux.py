@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from backends.tuning.facts import Fact
-from backends.tuning.readers.excerpt import PROMPT, Excerpt, Line
+from backends.tuning.readers.excerpt import PROMPT, Excerpt, Line, continued
 
 _ERRORS: Final = {
     "No such file or directory": "ENOENT",
@@ -182,19 +182,21 @@ def read_opens(excerpt: Excerpt) -> Iterator[Fact]:
             yield excerpt.fact(f"open/{match[1]}", _ERRORS.get(match[2], match[2]), line)
 
 
+_BOOTS: Final = re.compile(
+    r"\s*(?:/proc/cmdline\s*[:=]\s*)?(?:BOOT_IMAGE=|initrd=|root=(?:UUID|ZFS|/dev|LABEL)\S*\s)"
+)
 _FLAGS: Final = re.compile(r"[a-z][\w.-]*=\S+(?: [a-zA-Z][\w.-]*(?:=\S*)?){2,200}")
 """A command line that begins with something else: a console, a module's parameter."""
 
 
 def read_cmdline(excerpt: Excerpt) -> Iterator[Fact]:
     """`/proc/cmdline`, known by the words that every boot loader puts there."""
-    for line in excerpt.lines:
+    for line in continued(excerpt.lines, _BOOTS.match):
         text = line.text.strip()
         text = re.sub(r"^/proc/cmdline\s*[:=]\s*", "", text)
-        if (
-            re.match(r"(?:BOOT_IMAGE=|initrd=|root=(?:UUID|ZFS|/dev|LABEL)\S*\s)", text)
-            and ("root=" in text)
-        ) or (_FLAGS.fullmatch(text) and re.search(r" root=\S+", text)):
+        if (_BOOTS.match(text) and ("root=" in text)) or (
+            _FLAGS.fullmatch(text) and re.search(r" root=\S+", text)
+        ):
             yield excerpt.fact("/proc/cmdline", text, line)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from backends.tuning import numbers
 from backends.tuning.facts import Fact, Value
-from backends.tuning.readers.excerpt import Excerpt, Line
+from backends.tuning.readers.excerpt import Excerpt, Line, continued
 from backends.tuning.readers.pci_address import address
 
 _DEVICE: Final = re.compile(
@@ -63,7 +63,8 @@ def read(excerpt: Excerpt) -> Iterator[Fact]:
     unnamed = 0
     after_name = flat = False
     pending: str | None = None
-    for line in excerpt.lines:
+    set_in = any(line.text[:1].isspace() for line in excerpt.lines)
+    for line in continued(excerpt.lines, _is_row) if set_in else excerpt.lines:
         text = line.text
         if match := _DEVICE.match(text):
             if device:
@@ -104,6 +105,10 @@ def read(excerpt: Excerpt) -> Iterator[Fact]:
         _line(device, text, line)
     if device:
         yield from device.facts.values()
+
+
+def _is_row(text: str) -> bool:
+    return bool(text[:1].isspace() or _DEVICE.match(text) or re.match(r"[A-Z][\w ]{3,24}:", text))
 
 
 def _header(excerpt: Excerpt, match: re.Match[str], line: Line) -> _Device:

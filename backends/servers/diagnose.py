@@ -1,4 +1,4 @@
-"""Diagnose a log that lies in a file: any size, any engine, whole or torn."""
+"""Diagnose a log that lies in a file: any size, any engine, whole or torn, packed or not."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from backends.servers.catalogue import Catalogue
 from backends.servers.engines import EngineGuess, EngineId
 from backends.servers.judge import LogJudge
 from backends.servers.lines import LogLine, LogReader
+from backends.servers.packed import PackedOtherwise, text_of
 from backends.servers.verdict import Verdict, judge_run
 
 CHUNK_BYTES: Final = 1 << 18
@@ -35,21 +36,33 @@ def guess_engine(head: bytes) -> EngineId:
 
 
 def diagnose_stream(
-    stream: BinaryIO, catalogue: Catalogue, engine: EngineId | None = None
+    stream: BinaryIO, catalogue: Catalogue, engine: EngineId | None = None, name: str = "-"
 ) -> Verdict:
     """Read a log to its end, in bounded memory, and judge it.
 
     Args:
-        stream: Opened for reading bytes, at its start.
+        stream: Opened for reading bytes, at its start; packed (gz, xz, bz2) or not.
         catalogue: Known causes.
         engine: Who wrote it, where that is known.
+        name: For errors.
+
+    Raises:
+        UnreadableLog: It is packed otherwise.
     """
-    chunk = stream.read(_SAMPLE_BYTES)
+    try:
+        text = text_of(stream)
+    except PackedOtherwise as error:
+        raise UnreadableLog(
+            f"cannot read {name}",
+            "it is packed in a way that is not read here",
+            f"unpack it: {error} FILE | gpuroom diagnose -",
+        ) from None
+    chunk = text.read(_SAMPLE_BYTES)
     judge = LogJudge(catalogue, engine or guess_engine(chunk))
     reader = LogReader(updates=False)
     while chunk:
         judge.take_all(reader.feed(chunk, judge.skim))
-        chunk = stream.read(CHUNK_BYTES)
+        chunk = text.read(CHUNK_BYTES)
     judge.take_all(reader.finish())
     return judge_run(judge)
 
@@ -69,7 +82,7 @@ def diagnose_file(path: Path, catalogue: Catalogue, engine: EngineId | None = No
     """
     try:
         with path.open("rb") as stream:
-            return diagnose_stream(stream, catalogue, engine)
+            return diagnose_stream(stream, catalogue, engine, str(path))
     except OSError as error:
         raise UnreadableLog(
             f"cannot read {path}", error.strerror or str(error), "check the path and its rights"

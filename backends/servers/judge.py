@@ -67,6 +67,8 @@ class LogJudge:
         self.runs = 1
         """How many runs the log has shown."""
         self.lines = 0
+        self.unreadable = 0
+        """How many lines were no text."""
 
     @property
     def engine(self) -> Engine:
@@ -144,6 +146,7 @@ class LogJudge:
     def _judge(self, line: LogLine, engine: Engine) -> None:
         run, message = self.run, line.message
         if _UNREADABLE in message and message.count(_UNREADABLE) * 4 > len(message):
+            self.unreadable += 1
             return  # binary
         if engine.routine is not None and engine.routine.match(message):
             if not run.up and not run.phases and run.dead is None:

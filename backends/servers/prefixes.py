@@ -6,6 +6,7 @@ logging around them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from enum import StrEnum
@@ -65,6 +66,8 @@ _POD: Final = (
     r"-[bcdfghjklmnpqrstvwxz2456789]{5}"
 )
 _CONTAINER: Final = r"[a-z][a-z0-9-]{0,62}"
+_WRITER: Final = r"[\w.-]+ (?P<source>kernel|[\w@.\-:/]+\[\d+\]): ?"
+"""Host and program, in the journal's forms and syslog's."""
 _BRACKET: Final = _forms(
     # gunicorn: [2025-09-01 08:00:00 +0000] [7] [INFO]
     rf"\[(?P<stamp>{_DATE} [+-]\d{{4}})\] \[\d+\] \[{_WORD}\] ?",
@@ -90,6 +93,8 @@ _BRACKET: Final = _forms(
     r"\[(?P<source>\d{4,5})\] (?=\S)",
 )
 _BRACKET_COLLECTED: Final = _forms(
+    # short-monotonic: [ 1234.567890] host vllm[123]:
+    r"\[ *(?P<stamp>\d{1,9}\.\d{6})\] " + _WRITER,
     # kubectl --prefix: [pod/vllm-0/vllm]
     r"\[(?P<source>pod/[\w./-]{1,120})\] ?",
     # kubetail: [vllm-7d9f8b6c5-x2x4z vllm], [vllm-0]
@@ -104,7 +109,8 @@ _DIGIT: Final = _forms(
     r"(?: (?:[\w/.-]+\.rs:\d+: )?|$)",
     # logging's usual form: 2025-11-28 15:28:09,929 - INFO - autotuner.py:256 - ...
     rf"(?P<stamp>{_DATE}) - (?:[\w.]+ - )?{_WORD} - (?:[\w./]+:\d+ - )?",
-    rf"(?P<stamp>{_DATE}):?\s+\[?{_WORD}(?:\]?:\s{{1,10}}|\]?\s)(?:[\w./]+:\d+\] ?)?",
+    rf"(?P<stamp>{_DATE}):?\s+\[?{_WORD}(?:\]?:\s{{1,10}}|\]?\s)"
+    r"(?!\d\d-\d\d \d\d:)(?:[\w./]+:\d+\] ?)?",
     # Go: 2025/02/02 09:23:09 routes.go:1187: INFO
     rf"(?P<stamp>{_DATE}) [\w./-]+:\d+: {_WORD} ",
     # TensorFlow: 2024-10-22 06:31:31.858362: E external/...cc:485]
@@ -118,6 +124,8 @@ _DIGIT_COLLECTED: Final = _forms(
     # docker logs -t, kubectl logs --timestamps, and the files below /var/log/pods
     r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6,9}(?:Z|[+-]\d\d:\d\d)) "
     r"(?:std(?:out|err) [FP] )?",
+    # short-unix
+    r"(?P<stamp>\d{9,11}\.\d{6}) " + _WRITER,
     # pm2: 0|vllm  |
     r"(?P<source>\d{1,4}\|[\w.-]{1,60}) +\| ?",
     # a collector's own stamp before everything
@@ -139,10 +147,18 @@ _LEVELLED: Final = _forms(
 )
 _JOURNAL: Final = _forms(
     # Dec 02 09:00:00 host vllm[123]:
-    r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) [\w.-]+ "
-    r"(?P<source>kernel|[\w@.\-:/]+\[\d+\]): ?",
+    r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})?) " + _WRITER,
+    # short-full: Wed 2026-12-02 09:00:00 UTC host vllm[123]:
+    rf"[A-Z][a-z]{{2}} (?P<stamp>{_DATE}) [A-Z+\d:-]{{1,6}} " + _WRITER,
     # ts of moreutils
     r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?=\S)",
+)
+_SYSLOG: Final = _forms(
+    # RFC 5424: <14>1 2026-12-02T09:00:00.000Z host vllm 77 - - ...
+    rf"<\d{{1,3}}>1 (?P<stamp>{_DATE}) \S{{1,255}} (?P<source>\S{{1,48}}) \S{{1,128}} \S{{1,32}} "
+    r"(?:-|(?:\[[^\]]{0,400}\])+) ?(?:\ufeff)?",
+    # RFC 3164: its priority
+    r"<\d{1,3}>(?=[A-Z])",
 )
 _COMPOSE: Final = _forms(
     # vllm-1  | ...
@@ -156,6 +172,9 @@ _OLLAMA: Final = _forms(
     # time=2025-... level=INFO source=server.go:1 msg="..."
     r"time=\"?(?P<stamp>[\dT:.+\-Z]+)\"? level=" + _WORD + r" (?:source=[\w./]+:\d+ )?",
 )
+_PASTED: Final = re.compile(r"[ \t]{0,12}(?:\d{1,7}(?:\t| {2,4})|[ \t])(?=[\[(<A-Z\d])")
+"""How a paste is numbered or indented: off where a stamp or a level follows."""
+_PASTES: Final = frozenset(" \t0123456789")
 _SAID: Final = re.compile(rf"{_WORD}: (?=\S)")
 """A level that is part of the message: `ERROR: Request failed`."""
 _RANK: Final = re.compile(r"(?:TP|[Rr]ank[ =]?|RANK |Worker_TP|DP\d+ TP)(\d+)")
@@ -166,8 +185,9 @@ _STARTS: Final[dict[str, tuple[re.Pattern[str], ...]]] = {
     **dict.fromkeys("abcdefghijklmnopqrsuvwxyz", _COMPOSE),
     "t": _OLLAMA + _COMPOSE,
     **dict.fromkeys("JMASO", _JOURNAL),
-    **dict.fromkeys("FND", _LEVELLED + _JOURNAL),
-    **dict.fromkeys("TIWEC", _LEVELLED),
+    **dict.fromkeys("FNDTW", _LEVELLED + _JOURNAL),
+    **dict.fromkeys("IEC", _LEVELLED),
+    "<": _SYSLOG,
 }
 _STARTS_OWN: Final[dict[str, tuple[re.Pattern[str], ...]]] = {
     "[": _BRACKET,
@@ -177,7 +197,8 @@ _COLLECTED: Final[dict[str, tuple[re.Pattern[str], ...]]] = {
     "[": _BRACKET_COLLECTED,
     **dict.fromkeys("0123456789", _DIGIT_COLLECTED),
     **dict.fromkeys("abcdefghijklmnopqrstuvwxyz", _COMPOSE),
-    **dict.fromkeys("JFMASOND", _JOURNAL),
+    **dict.fromkeys("JFMASONDTW", _JOURNAL),
+    "<": _SYSLOG,
 }
 """What collectors put before a line, with names that people gave to pods, units and containers."""
 
@@ -187,7 +208,7 @@ def without_collector(text: str) -> tuple[str, str]:
     prefix = Prefix(text)
     if text.startswith('{"') and text.endswith("}"):
         _unwrap_json(prefix)
-    written, names = prefix.message, [prefix.source or ""]
+    written, names = _unquoted(prefix.message), [prefix.source or ""]
     for _ in range(_MAX_PREFIXES):
         if any(form.match(written) for form in _STARTS_OWN.get(written[:1], ())):
             break
@@ -205,7 +226,7 @@ def split_prefix(text: str) -> Prefix:
     prefix = Prefix(text)
     if text.startswith('{"') and text.endswith("}"):
         _unwrap_json(prefix)
-    message = prefix.message
+    message = _unquoted(prefix.message)
     for _ in range(_MAX_PREFIXES):
         forms = _STARTS.get(message[:1])
         if forms is None:
@@ -226,6 +247,18 @@ def split_prefix(text: str) -> Prefix:
     return prefix
 
 
+def _unquoted(text: str) -> str:
+    """A line of a paste as it was before it was quoted, numbered or indented."""
+    if text.startswith("> "):
+        return text[2:]
+    pasted = _PASTED.match(text) if text[:1] in _PASTES else None
+    if pasted is not None:
+        rest = text[pasted.end() :]
+        if any(form.match(rest) for form in _STARTS.get(rest[:1], ())):
+            return rest
+    return text
+
+
 def _note(prefix: Prefix, parts: dict[str, str | None]) -> None:
     level, stamp, source = parts.get("level"), parts.get("stamp"), parts.get("source")
     if level:
@@ -242,7 +275,10 @@ def _note(prefix: Prefix, parts: dict[str, str | None]) -> None:
         prefix.source = source
 
 
-_JSON_MESSAGE: Final = ("message", "msg", "log", "event")
+_JSON_MESSAGE: Final = (
+    "message", "msg", "log", "event", "MESSAGE", "textPayload", "line", "Message", "body", "text",
+)  # fmt: skip
+"""As loggers call it, docker's files, the journal (`-o json`), Google's logs and Loki."""
 _JSON_LEVEL: Final = ("level", "levelname", "severity", "lvl")
 _JSON_STAMP: Final = ("timestamp", "time", "ts", "asctime")
 _JSON_SOURCE: Final = ("target", "logger", "name", "function")
@@ -278,4 +314,7 @@ def _first_text(record: dict[str, object], names: tuple[str, ...]) -> str | None
         value = record.get(name)
         if isinstance(value, str) and value:
             return value
+        if name == "MESSAGE" and isinstance(value, list):  # the journal's form of what has colours
+            with contextlib.suppress(ValueError, TypeError):
+                return bytes(value[:MAX_LINE_CHARS]).decode("utf-8", "replace")
     return None

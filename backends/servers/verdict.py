@@ -158,12 +158,22 @@ def _waiting(judge: LogJudge) -> Verdict | None:
 def _loading(judge: LogJudge) -> Verdict:
     run = judge.run
     if not run.phases:
-        return _answer(judge, Outcome.LOADING, run.last[-1] if run.last else None, "starting")
+        place = run.last[-1] if run.last else None
+        binary = judge.unreadable * 2 > judge.lines
+        title = "starting" if place is not None and not binary else _nothing(judge)
+        return _answer(judge, Outcome.LOADING, place, title)
     entry = run.phases[-1]
     title = f"loading: {entry.phase.words}"
     if run.progress is not None and run.progress.fraction is not None:
         title += f", {run.progress.fraction:.0%}"
     return _answer(judge, Outcome.LOADING, Place(entry.line, entry.text), title)
+
+
+def _nothing(judge: LogJudge) -> str:
+    """Why no line tells anything."""
+    if judge.unreadable:
+        return f"no log, it seems: {judge.unreadable} of its {judge.lines} lines are no text"
+    return "the log is empty" if not judge.lines else "nothing is written in the log yet"
 
 
 def _telling(run: Run) -> list[Evidence]:

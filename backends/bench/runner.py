@@ -13,6 +13,7 @@ import msgspec
 
 from backends.bench import job as jobs
 from backends.bench.document import document, new_run_id
+from backends.bench.draft import write_draft
 from backends.bench.endpoint import Fetch
 from backends.bench.gpuwindow import GpuSampler
 from backends.bench.messages import Rates, client_health, real, whole
@@ -29,7 +30,7 @@ from backends.bench.results import (
     StepResult,
 )
 from backends.bench.run_events import Event, Listener, Noticed, Progress, RequestEnded, StepEnded
-from backends.bench.sink import Sink
+from backends.bench.sink import Sink, record_file
 from backends.bench.surroundings import Surroundings
 from backends.errors import RoomError
 from backends.text import clean
@@ -180,6 +181,7 @@ class Run:
         if kind == "begin":
             self._begin = message
             self._around.begin()
+            await self._write_draft()
         elif kind == "state":
             number = whole(message.get("step"))
             state = str(message.get("state"))
@@ -211,7 +213,13 @@ class Run:
         number = whole(message.get("number"))
         result = self._step_result(number, message)
         self._results.append(result)
+        await self._write_draft()
         self._listener(StepEnded(result))
+
+    async def _write_draft(self) -> None:
+        """The document so far, beside the records: whatever ends this program, the run is there."""
+        if self._sink is not None:
+            await asyncio.to_thread(write_draft, self._sink.path, self.so_far())
 
     def _step_result(self, number: int, message: dict[str, object]) -> StepResult:
         step = self._prepared.steps[number]
@@ -346,11 +354,6 @@ class Run:
             findings=self._findings,
             steps=self._results,
         )
-
-
-def record_file(folder: Path, run_id: str) -> Path:
-    """Where the records of a run are."""
-    return folder / f"{run_id}.jsonl"
 
 
 def _latencies(record: RequestRecord) -> RequestEnded:

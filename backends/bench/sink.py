@@ -1,15 +1,45 @@
-"""Results on disk as they come: one JSON line each, so that a crash loses nothing before it."""
+"""Results on disk as they come: one JSON line each, so that a crash loses nothing before it.
+
+Beside a run's records lies its document as far as it is (`draft_file`), anew after each step. Both
+go when the run has come into the history; the records are locked as long as it goes on, so what
+nobody has locked was left by a gpuroom that was killed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import fcntl
 import os
+import stat
 import time
 from pathlib import Path
 from typing import Final
 
 SYNC_S: Final = 1.0
+
+
+def record_file(folder: Path, run_id: str) -> Path:
+    """Where the records of a run are."""
+    return folder / f"{run_id}.jsonl"
+
+
+def draft_file(records: Path) -> Path:
+    """Where the document of a run is while it goes on."""
+    return records.with_suffix(".json")
+
+
+def goes_on(records: Path) -> bool:
+    """Whether somebody is writing these records."""
+    try:
+        with records.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 class Sink:
@@ -32,6 +62,9 @@ class Sink:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
             self._fail(error)
+            return
+        with contextlib.suppress(OSError):  # where there are no locks, age has to tell
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     @property
     def path(self) -> Path:
@@ -59,8 +92,12 @@ class Sink:
         await asyncio.to_thread(self._sync)
 
     def close(self) -> None:
-        """Finish the file."""
+        """Finish the file; one that nothing came into goes, unless it stands for its document."""
         if self._fd is not None:
+            about = os.fstat(self._fd)
+            empty = stat.S_ISREG(about.st_mode) and not about.st_size
+            if empty and not draft_file(self._path).exists():
+                self._path.unlink(missing_ok=True)
             self._sync()
         if self._fd is not None:
             os.close(self._fd)

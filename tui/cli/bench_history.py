@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from backends.bench.results import RunResult
     from backends.storage.history import History
 
-QUIET_S = 60.0
-"""Records that grew within this time belong to a run that goes on."""
 NAMES = (
     "RUN is an id or its beginning, `last`, `last~1`, `tag:NAME`, or a file: gpuroom's own JSON, "
     "or that of vllm bench serve, sglang.bench_serving, guidellm, aiperf, genai-perf"
@@ -40,9 +38,8 @@ def find_run(history: History, name: str) -> RunResult:
 
 
 def unfinished_runs(history: History) -> list[Path]:
-    """Records of runs that never came to their end, and that nobody writes to any more."""
-    import time
-
+    """Records of runs that nobody goes on with and that never came into the history."""
+    from backends.bench.sink import draft_file, goes_on
     from backends.errors import UsageError
 
     found = []
@@ -50,7 +47,7 @@ def unfinished_runs(history: History) -> list[Path]:
         try:
             history.row(path.stem)
         except UsageError:
-            if time.time() - path.stat().st_mtime > QUIET_S:
+            if not goes_on(path) and (path.stat().st_size or draft_file(path).exists()):
                 found.append(path)
     return found
 

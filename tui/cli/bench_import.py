@@ -25,17 +25,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry the command out."""
     from backends.bench.importers import read_result_file
+    from backends.bench.sink import goes_on
+    from backends.errors import UsageError
     from backends.storage.keep import keep_run
 
-    # All are read before any is stored: a bad file leaves the history as it was.
-    runs = [read_result_file(path) for path in arguments.files]
+    files: list[Path] = arguments.files
     with open_history() as history:
-        for path, result in zip(arguments.files, runs, strict=True):
-            own = (
-                path.suffix == ".jsonl"
-                and path.resolve().parent == (history.folder / "runs").resolve()
-            )
-            keep_run(history, result, path if own else None)
+        folder = (history.folder / "runs").resolve()
+        own = [path.suffix == ".jsonl" and path.resolve().parent == folder for path in files]
+        for path, is_own in zip(files, own, strict=True):
+            if is_own and goes_on(path):
+                raise UsageError("this run goes on", str(path), "it is kept when it is over")
+        # All are read before any is stored: a bad file leaves the history as it was.
+        runs = [read_result_file(path) for path in files]
+        for path, is_own, result in zip(files, own, runs, strict=True):
+            keep_run(history, result, path if is_own else None)
             if arguments.tag:
                 history.tag(result.run_id, arguments.tag)
     if arguments.json:

@@ -99,6 +99,7 @@ def make_run(
         environment=serves.environment,
         profile=found.profile,
         gpus=there.gpus,
+        folder=folder,
     )
 
 

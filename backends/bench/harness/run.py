@@ -13,11 +13,13 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import resources
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from backends.bench.document import document, new_run_id
+from backends.bench.draft import write_draft
 from backends.bench.endpoint import Endpoint, Fetch
 from backends.bench.gpuwindow import GpuSampler
 from backends.bench.harness.commands import Harness, Wanted, command, wanted
@@ -48,6 +50,7 @@ from backends.bench.results import (
     TokenLedger,
 )
 from backends.bench.run_events import Listener, Noticed, StepEnded, ToolSaid
+from backends.bench.sink import Sink, record_file
 from backends.bench.surroundings import Surroundings
 from backends.errors import RoomError
 from backends.text import clean
@@ -100,6 +103,7 @@ class HarnessRun:
         tokenizer: Of the model: a folder there, or a name; None takes the model's name.
         more: Further arguments, as they are.
         environment: What is known of the server's host.
+        folder: Where the document lies as far as it is while the run goes on.
     """
 
     def __init__(
@@ -117,6 +121,7 @@ class HarnessRun:
         environment: Environment | None = None,
         profile: str | None = None,
         gpus: GpuSampler | None = None,
+        folder: Path | None = None,
     ) -> None:
         self._tool = tool
         self._prepared = prepared
@@ -130,6 +135,7 @@ class HarnessRun:
         self._profile = profile
         self.run_id = new_run_id()
         self._around = Surroundings(fetch, gpus)
+        self._sink = Sink(record_file(folder, self.run_id)) if folder is not None else None
         self._findings = list(prepared.findings)
         self._results: list[StepResult] = []
         self._begin: dict[str, object] = {}
@@ -174,6 +180,8 @@ class HarnessRun:
         finally:
             await self._around.stop()
             words = await self._generator.end()
+            if self._sink is not None:
+                self._sink.close()
         return self._result(words)
 
     def _job(self) -> dict[str, object]:
@@ -246,6 +254,7 @@ class HarnessRun:
         if version is not None:
             self._version = clean(str(version), 60)
             if message.get("module") is not None:
+                await self._write_draft()
                 return
             self._error = (
                 f"{self._tool.distribution} {self._version} has no module "
@@ -296,7 +305,12 @@ class HarnessRun:
         result = self._placed(number, found.steps[0], message)
         self._judge(result, self._wants[number])
         self._results.append(result)
+        await self._write_draft()
         self._listener(StepEnded(result))
+
+    async def _write_draft(self) -> None:
+        if self._sink is not None:
+            await asyncio.to_thread(write_draft, self._sink.path, self.so_far())
 
     def _judge(self, result: StepResult, want: Wanted) -> None:
         each = Beside(want.input_tokens, want.output_tokens)

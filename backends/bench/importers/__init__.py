@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from backends.bench.draft import completed, read_draft
 from backends.bench.importers import aiperf, genai_perf, guidellm, records, sglang, vllm
 from backends.bench.importers.common import ImportFailed, Object
 from backends.bench.results import SCHEMA, RunResult, from_json
@@ -26,6 +27,8 @@ _TOOLS: Final = (sglang, vllm, guidellm, genai_perf, aiperf, records)
 def read_result_file(path: Path) -> RunResult:
     """Read a file of gpuroom, vLLM, SGLang, GuideLLM, AIPerf or GenAI-Perf.
 
+    Records of a run that never came to its end are read with the document beside them.
+
     Raises:
         ImportFailed: Unreadable, too large, or no such result.
     """
@@ -36,7 +39,8 @@ def read_result_file(path: Path) -> RunResult:
         raise ImportFailed("The file cannot be read", f"{path}: {error.strerror}") from error
     if len(raw) > MAX_FILE_BYTES:
         raise ImportFailed("The file is too large", f"{path}: over {MAX_FILE_BYTES >> 20} MiB")
-    return read_result(raw, path.stem, str(path))
+    draft = read_draft(path) if path.suffix == ".jsonl" else None
+    return completed(draft, raw) if draft is not None else read_result(raw, path.stem, str(path))
 
 
 def read_result(raw: bytes, name: str, where: str = "") -> RunResult:

@@ -1,7 +1,7 @@
 """The records of a run of gpuroom's own that never came to its end: a JSON line a request.
 
-A screen that crashed or a machine that went down leaves them without a document; what was measured
-is all there.
+Where the document beside them is gone, what was measured is still all there (`backends.bench.draft`
+reads both).
 """
 
 from __future__ import annotations

@@ -19,9 +19,11 @@ class Role(StrEnum):
     NVME = "nvme"
     UNNAMED = "unnamed"
     """Lines of lspci without the device's name."""
+    VIRTUAL = "virtual function"
     OTHER = "other"
 
 
+MELLANOX_VFS = frozenset({"1014", "1016", "1018", "101a", "101c", "101e"})
 PORTS = frozenset({"root port", "downstream port", "upstream port"})
 
 
@@ -75,7 +77,10 @@ def _role(view: View, bdf: str) -> Role:
     if re.search(r"bridge|^0x0604", class_) or view.peek(f"pci/{bdf}/port_type") in PORTS:
         return Role.BRIDGE
     if re.search(r"ethernet|infiniband|network|^0x02", class_):
-        return Role.NIC
+        # A virtual function has no payload, ordering or requests of its own to set.
+        device = (view.peek(f"pci/{bdf}/device_id") or "").lower().removeprefix("0x")
+        virtual = "virtual function" in name or (vendor == "15b3" and device in MELLANOX_VFS)
+        return Role.VIRTUAL if virtual else Role.NIC
     if re.search(r"non-volatile|^0x0108", class_):
         return Role.NVME
     return Role.OTHER

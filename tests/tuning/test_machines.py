@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backends.tuning.engine import Options, evaluate
-from tests.tuning.cases import NODE, Facts, document
+from backends.tuning.facts import Value
+from tests.tuning.cases import NODE, Facts, Missing, document
 from tests.tuning.test_readers import verdicts
 
 WINDOWS = """\
@@ -161,3 +162,70 @@ def test_mig_is_wrong_where_one_server_spans_gpus(more: Facts, plan: str, verdic
     options = Options(only=frozenset({"gpu.mig"}), expected={"gpu.mig": plan} if plan else {})
     found = {f.check: f.verdict for f in evaluate(document({**INSTANCES, **more}), options)}
     assert found["gpu.mig"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("rule", "facts", "verdict"),
+    [
+        (
+            "gpu.gsp",
+            {"gpu/0000:06:00.0/name": "Tesla V100-PCIE-32GB", "gpu/0000:06:00.0/gsp_version": None},
+            "N/A",
+        ),
+        (
+            "gpu.gsp",
+            {
+                "gpu/0000:06:00.0/name": "NVIDIA A100-PCIE-40GB",
+                "gpu/0000:06:00.0/gsp_version": None,
+            },
+            "INFO",
+        ),
+        (
+            "numa.interconnect",
+            {
+                f"{NODE}/online": "0-1",
+                "cpu/sockets": 1,
+                "bench/p2p_same_node_gb_s": 50.0,
+                "bench/p2p_cross_node_gb_s": 10.0,
+            },
+            "N/A",
+        ),
+        (
+            "pcie.runtime_pm",
+            {
+                "gpu/0000:06:00.0/name": "NVIDIA GeForce RTX 4090 Laptop GPU",
+                "/sys/bus/pci/devices/0000:06:00.0/power/control": "auto",
+                "/sys/bus/pci/devices/0000:06:00.0/d3cold_allowed": "1",
+            },
+            "N/A",
+        ),
+        (
+            "pcie.mrrs",
+            {
+                "pci/0000:21:00.1/class": "0x020000",
+                "pci/0000:21:00.1/vendor_id": "15b3",
+                "pci/0000:21:00.1/device_id": "101e",
+                "pci/0000:21:00.1/mrrs_bytes": 128,
+            },
+            "UNKNOWN",
+        ),
+        (
+            "pcie.mrrs",
+            {
+                "pci/0000:21:00.0/class": "0x020000",
+                "pci/0000:21:00.0/vendor_id": "15b3",
+                "pci/0000:21:00.0/device_id": "1021",
+                "pci/0000:21:00.0/mrrs_bytes": 128,
+            },
+            "INFO",
+        ),
+    ],
+)
+def test_where_a_check_makes_no_sense(
+    rule: str, facts: dict[str, Value | None], verdict: str
+) -> None:
+    told: dict[str, Value | Missing] = {
+        key: Missing("NotSupported") if value is None else value for key, value in facts.items()
+    }
+    found = {f.check: f.verdict for f in evaluate(document(told), Options(only=frozenset({rule})))}
+    assert found[rule] == verdict

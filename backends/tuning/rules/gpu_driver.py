@@ -16,6 +16,7 @@ from backends.tuning.rules.base import (
     collect,
     failed,
     info,
+    not_applicable,
     passed,
     rule,
     unknown,
@@ -244,6 +245,8 @@ def gsp(scene: Scene) -> Judgements:
                     gpu.label,
                     fix=manual("reinstall the driver's firmware"),
                 )
+            elif gpu.generation is not None and not at_least(gpu.generation, Generation.TURING):
+                yield not_applicable("older than Turing: no GSP", gpu.label)
             else:
                 yield info("no GSP firmware", gpu.label)
         elif view.has(key):

@@ -304,6 +304,9 @@ def dimms(scene: Scene) -> Judgements:
 
 @rule("numa.interconnect", min_nodes=2)
 def interconnect(scene: Scene) -> Judgements:
+    if scene.context.sockets == 1:
+        yield not_applicable("one socket")
+        return
     same = scene.view.number("bench/p2p_same_node_gb_s", 0.1, 10_000)
     cross = scene.view.number("bench/p2p_cross_node_gb_s", 0, 10_000)
     if same is None or cross is None:

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 ENDLESS = 1 << 30
-PAUSE_S = 2.0
+PAUSE_S = 10.3
 """How long `pause` says nothing in the middle of an answer."""
 
 

@@ -21,6 +21,8 @@ from backends.tuning.view import FactTable, View
 
 OF_GPUS: Final = frozenset({"gpu", "cuda", "pcie", "virt"})
 """Groups of checks that speak of GPUs alone."""
+NAMED_BELOW: Final = 'hypervisor = "NAME", container = ID in this host\'s configuration'
+"""The line that lets a guest's hypervisor be read beside it (`backends.config.Host`)."""
 OF_ANY_MACHINE: Final = frozenset({"virt.kind", "parse.devices"})
 """Checks of those groups that do not."""
 
@@ -131,11 +133,12 @@ def _elsewhere(
         return judged
     if mode == "na":
         return [(not_applicable(f"in a {kind.value} only the host below has this"), ())]
+    shown = "" if scene.other is not None else f", or have it read too with {NAMED_BELOW}"
     return [
         (
             unknown(
                 f"not visible from inside a {kind.value}",
-                hint=f"ask the host below: {entry.reads}",
+                hint=f"ask the host below{shown}: {entry.reads}",
             ),
             (),
         )

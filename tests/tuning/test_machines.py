@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backends.tuning.engine import Options, evaluate
-from backends.tuning.facts import Value
-from tests.tuning.cases import NODE, Facts, Missing, document
+from backends.tuning.facts import FactsDocument, Value
+from tests.tuning.cases import CPU, NODE, Facts, Guest, Missing, document
 from tests.tuning.test_readers import verdicts
 
 WINDOWS = """\
@@ -229,3 +229,43 @@ def test_where_a_check_makes_no_sense(
     }
     found = {f.check: f.verdict for f in evaluate(document(told), Options(only=frozenset({rule})))}
     assert found[rule] == verdict
+
+
+def test_a_virtual_machine_and_its_hypervisor_are_one_machine() -> None:
+    guest: Facts = {
+        "virt/kind": Guest("kvm"),
+        "/proc/sys/kernel/numa_balancing": Guest("1"),
+        f"{NODE}/online": Guest("0-1"),
+    }
+    host: Facts = {
+        "pve/qemu/200": ["machine: q35", "cpu: kvm64", "hostpci0: 01:00", "memory: 4096"],
+        f"{CPU}/cpu0/cpufreq/scaling_governor": "powersave",
+        "/sys/kernel/iommu_groups/1/type": "DMA",
+        "virt/kind": "none",
+    }
+    both = evaluate(FactsDocument([*document(guest).facts, *document(host).facts]))
+    found = {f.check: (f.verdict.value, f.vantage) for f in both}
+    assert found["virt.vm_machine"] == ("FAIL", "host")
+    assert found["cpu.governor"] == ("WARN", "host")
+    assert found["kernel.iommu"] == ("PASS", "host")  # translated, as virtual machines need
+    assert found["numa.balancing"] == ("WARN", "guest")
+    alone = {f.check: f for f in evaluate(document(guest))}
+    assert alone["kernel.iommu"].verdict == "UNKNOWN"
+    assert "not visible from inside" in alone["kernel.iommu"].evidence
+    assert 'hypervisor = "NAME"' in alone["kernel.iommu"].hint
+    assert not any("NAME" in f.hint for f in both)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "verdict"),
+    [
+        ("lxc", "vm.swappiness", "N/A"),
+        ("lxc", "net.core.somaxconn", "WARN"),
+        ("none", "vm.swappiness", "WARN"),
+    ],
+)
+def test_a_container_drifts_in_its_own_settings_alone(kind: str, name: str, verdict: str) -> None:
+    path = "/proc/sys/" + name.replace(".", "/")
+    facts: Facts = {"virt/kind": kind, f"sysctl/configured/{name}": "10", path: "60"}
+    found = {f.check: f.verdict for f in evaluate(document(facts))}
+    assert found["svc.sysctl_drift"] == verdict

@@ -35,7 +35,9 @@ from tui.rows import Line, Span
 from tui.shell import Shell
 from tui.widgets.row_list import RowList
 
-OF_THE_LIST = frozenset({"mark", "choose", "group", "filter", "waive", "profile"})
+OF_THE_LIST = frozenset(
+    {"mark", "choose", "group", "filter", "waive", "profile", "form", "measure", "try"}
+)
 """What keys do on the list alone."""
 FORMS = tuple(Form)
 FORM_WORDS = {
@@ -124,10 +126,7 @@ class TuningScreen(FilteringScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """What belongs to the list is not offered on results."""
-        if (
-            action in ("mark", "choose", "group", "filter", "waive", "profile")
-            and self.results.display
-        ):
+        if action in OF_THE_LIST and self.results.display:
             return False
         return super().check_action(action, parameters)
 
@@ -173,9 +172,12 @@ class TuningScreen(FilteringScreen):
 
     def action_fix(self) -> None:
         """Show what would be done for the marked findings, and do it after a yes."""
+        if self.results.display:
+            self.notify("these are results: Esc leads back to the checklist", timeout=3)
+            return
         finding = self.list.current()
         ids = sorted(self.list.marked) or ([finding.check] if finding is not None else [])
-        if ids and self.judged is not None and not self.results.display:
+        if ids and self.judged is not None:
             self.begin("planning", lambda desk: self.work.fix(desk, ids))
 
     def action_undo(self) -> None:
@@ -317,7 +319,7 @@ class TuningScreen(FilteringScreen):
     def _show_detail(self) -> None:
         if self.results.display:
             result = self.results.current()
-            self.detail.show([] if result is None else paragraphs_of(result))
+            self.detail.show([] if result is None else paragraphs_of(result, self.results.back))
             return
         finding = self.list.current()
         self.detail.show([] if finding is None else paragraphs(finding, self.list.places))

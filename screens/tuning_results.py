@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-from backends.tuning.snapshot import Outcome, Result
+from backends.tuning.snapshot import WORDS_BACK, Outcome, Result
 from tui.rows import Line, Row, Span
 from tui.themes import Look
 from tui.widgets.row_list import RowList
@@ -28,6 +28,7 @@ class ResultTable(RowList):
         results: In the order in which they came.
         heading: What was done.
         done: Whether all have come and are verified.
+        back: Whether something is taken back.
     """
 
     opens = False
@@ -37,10 +38,16 @@ class ResultTable(RowList):
         self.results: list[Result] = []
         self.heading = ""
         self.done = False
+        self.back = False
 
-    def begin(self, heading: str) -> None:
-        """Forget the last one."""
-        self.heading, self.results, self.done = heading, [], False
+    def begin(self, heading: str, *, back: bool = False) -> None:
+        """Forget the last one.
+
+        Args:
+            heading: What is done.
+            back: Whether something is taken back.
+        """
+        self.heading, self.results, self.done, self.back = heading, [], False, back
         self.redraw()
 
     def put(self, result: Result) -> None:
@@ -71,7 +78,7 @@ class ResultTable(RowList):
 
     def head_rows(self, width: int) -> list[Row]:
         """What was done, how it went; column titles."""
-        line = Line().add(f" {self.heading}  ", "title").extend(tally(self.results))
+        line = Line().add(f" {self.heading}  ", "title").extend(tally(self.results, self.back))
         if not self.done:
             line.add("being verified" if self.results else "", "accent")
         titles = Line().add("   ").cell("result", 16, "dim").cell("check", 26, "dim")
@@ -87,24 +94,34 @@ class ResultTable(RowList):
             "warning": glyphs.warning,
             "accent": glyphs.waiting,
         }[TOKENS[result.outcome]]
-        word = "at work" if result.outcome is Outcome.BEGUN else result.outcome.value
+        word = word_of(result.outcome, self.back)
         line = Line().add(glyphs.cursor if current else " ", "accent").add("  ")
         line.add(f"{glyph} ", TOKENS[result.outcome]).cell(word, 14, TOKENS[result.outcome])
         line.cell(result.check, 25, "strong").add(" ").add(result.detail)
         return line.row(width, "cursor-row" if current else "text")
 
 
-def tally(results: Sequence[Result]) -> list[Span]:
+def word_of(outcome: Outcome, back: bool) -> str:
+    """An outcome in a word."""
+    if outcome is Outcome.BEGUN:
+        return "at work"
+    return WORDS_BACK.get(outcome, outcome.value) if back else outcome.value
+
+
+def tally(results: Sequence[Result], back: bool = False) -> list[Span]:
     """How many came to each outcome."""
     told = Counter(result.outcome for result in results)
     told.pop(Outcome.BEGUN, None)
-    return [(f"{count} {outcome.value}  ", TOKENS[outcome]) for outcome, count in told.items()]
+    return [
+        (f"{count} {word_of(outcome, back)}  ", TOKENS[outcome]) for outcome, count in told.items()
+    ]
 
 
-def paragraphs_of(result: Result) -> list[Sequence[Span]]:
+def paragraphs_of(result: Result, back: bool = False) -> list[Sequence[Span]]:
     """One result in full, with the kernel's own lines."""
+    word = word_of(result.outcome, back)
     lines: list[Sequence[Span]] = [
-        Line().add(f"{result.check}: {result.outcome.value}", TOKENS[result.outcome]).spans
+        Line().add(f"{result.check}: {word}", TOKENS[result.outcome]).spans
     ]
     if result.detail:
         lines.append(Line().add(result.detail).spans)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from backends.errors import ReadOnlyError, UsageError
 from backends.link.base import SecretKind, SecretQuestion
-from backends.tuning import waivers
+from backends.tuning import rollback, waivers
 from backends.tuning.changed import RootNeeded
 from backends.tuning.desk import Desk, newest
 from backends.tuning.facts import Vantage
@@ -20,7 +21,7 @@ from backends.tuning.measurements.desk import Wishes, measure_host
 from backends.tuning.measurements.parts import PARTS, settling
 from backends.tuning.reboot import preview
 from backends.tuning.report import WRONG
-from backends.tuning.snapshot import decode_snapshot
+from backends.tuning.snapshot import decode_results, decode_snapshot
 from backends.tuning.steps import Plan
 from screens.auth import AuthScreen
 from screens.confirm import ConfirmScreen
@@ -131,21 +132,16 @@ class TuningWork:
             screen.notify("there is no change to take back", markup=False)
             return
         snapshot = decode_snapshot(stored.body)
-        runs = [
-            f"put back {saved.path} on {snapshot.hosts[saved.vantage]}"
-            if saved.path
-            else f"run {' '.join(saved.undo)} on {snapshot.hosts[saved.vantage]}"
-            for saved in reversed(snapshot.saved)
-            if saved.path or saved.undo
-        ]
+        runs = rollback.lines(snapshot, decode_results(stored.results))
+        made = datetime.fromisoformat(stored.at_utc).astimezone()
         careful = needs_name(desk.machines)
         name = desk.machines.host.name
         yes = await screen.app.push_screen_wait(
             ConfirmScreen(
                 screen.shell.look,
-                title=f"Take back the change of {stored.at_utc[:19]} on {name}",
+                title=f"Take back the change of {made:%Y-%m-%d %H:%M} on {name}",
                 text=careful or "Everything goes back to what it was, and is read again.",
-                runs=runs,
+                runs=runs or ["nothing: no fix of it was carried out"],
                 type_this=name if careful else "",
                 locked=self._locked(desk.machines.vantages.values()),
             )
@@ -153,12 +149,11 @@ class TuningWork:
         if not yes:
             return
         screen.say("taking back")
-        screen.results.begin(f"taken back on {name}")
+        screen.results.begin(f"taken back on {name}", back=True)
         screen.show_results(True)
         results = await self._as_root(desk, lambda: desk.roll_back(stored, told=screen.results.put))
-        judged = await desk.judge()
         screen.results.finish(results)
-        screen.take(desk, judged)
+        screen.take(desk, await desk.judge())
 
     async def measure(self, desk: Desk, check: str) -> None:
         """Measure what settles the inconclusive, else the finding under the cursor.

@@ -142,7 +142,10 @@ def _verified(result: Result, task: Task, finding: Finding | None) -> Result:
     if finding is None:
         return _with(result, result.outcome, "")
     if finding.verdict not in WRONG:
-        return _with(result, result.outcome, f"{finding.verdict.value}: {finding.evidence}")
+        words = f"{finding.verdict.value}: {finding.evidence}"
+        if result.outcome is Outcome.APPLIED and task.fix.restarts and not task.fix.reboot:
+            return _with(result, Outcome.NEEDS_RESTART, f"restart {task.fix.restarts}; {words}")
+        return _with(result, result.outcome, words)
     if task.fix.reboot:
         return _with(result, Outcome.NEEDS_REBOOT, "takes effect with the next boot")
     wrote_values = any(step.kind == "write" for step in task.steps)

@@ -7,8 +7,10 @@ is as planned is put back, one that is as before is left. So it may be begun aga
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from backends.errors import AgentGone, LinkError, RequestTimeout, RoomError
 from backends.storage.failure import StorageError
@@ -25,7 +27,7 @@ from backends.tuning.snapshot import (
     same_value,
     value_to_restore,
 )
-from backends.tuning.steps import Step
+from backends.tuning.steps import MANY, Step
 
 
 async def roll_back(
@@ -60,20 +62,9 @@ async def roll_back(
         root=snapshot.roots.get(own, "/"),
         below=snapshot.roots.get(Vantage.HOST, "/"),
     )
-    # A file that several fixes edited may have stopped at any of them: each text is ours.
-    after: dict[tuple[Vantage, str], list[bytes | None]] = {}
-    for result in results:
-        for path, data in result.after.items():
-            after.setdefault((result.vantage, path), []).append(data)
-    ran = {(r.check, command) for r in results for command in r.ran}
     back: list[Result] = []
     boots: dict[Vantage, str] = {}
-    for saved in reversed(snapshot.saved):
-        if saved.kind != "command" and (saved.vantage, saved.path) not in after:
-            continue
-        if saved.kind == "command" and (saved.check, saved.where) not in ran:
-            continue
-        made = after.get((saved.vantage, saved.path), [])
+    for saved, made in due(snapshot, results):
         begun = Result(saved.check, Outcome.BEGUN, saved.where, vantage=saved.vantage)
         await _kept(keep, [*back, begun])
         result = await _one(machines, snapshot, saved, made, boots, reading, force=force)
@@ -81,6 +72,57 @@ async def roll_back(
         told(result)
     await _kept(keep, back)
     return back
+
+
+def due(
+    snapshot: Snapshot, results: Sequence[Result]
+) -> list[tuple[Saved, Sequence[bytes | None]]]:
+    """What is put back, last first, each with the contents that were made of it."""
+    # A file that several fixes edited may have stopped at any of them: each text is ours.
+    after: dict[tuple[Vantage, str], list[bytes | None]] = {}
+    for result in results:
+        for path, data in result.after.items():
+            after.setdefault((result.vantage, path), []).append(data)
+    ran = {(r.check, command) for r in results for command in r.ran}
+    return [
+        (saved, after.get((saved.vantage, saved.path), []))
+        for saved in reversed(snapshot.saved)
+        if (
+            (saved.check, saved.where) in ran
+            if saved.kind == "command"
+            else (saved.vantage, saved.path) in after
+        )
+    ]
+
+
+def lines(snapshot: Snapshot, results: Sequence[Result]) -> list[str]:
+    """Exactly what would be put back and run, on which host; one value into many files as one."""
+    said: list[str] = []
+    for (where, text), group in groupby(
+        (saved for saved, _ in due(snapshot, results)),
+        key=lambda saved: (snapshot.hosts[saved.vantage], _goal(saved)),
+    ):
+        many = list(group)
+        if many[0].kind != "write" or len(many) < MANY:
+            said += [text.format(saved.where, where) for saved in many]
+        else:
+            said.append(text.format(f"{len(many)} files", where) + ":")
+            said.append(f"  {many[0].path} to")
+            said.append(f"  {many[-1].path}")
+    return said
+
+
+def _goal(saved: Saved) -> str:
+    """What is put back into the places of a kind."""
+    if saved.kind == "command":
+        words = shlex.join(saved.undo).replace("{", "{{").replace("}", "}}")
+        return f"run {words} on {{1}}" if saved.undo else "nothing takes back {0} on {1}"
+    if saved.old is None:
+        return "remove {0} on {1}"
+    if saved.kind == "file":
+        return "put back {0} on {1}, as it was"
+    words = _shown(value_to_restore(saved.old)).replace("{", "{{").replace("}", "}}")
+    return f"put back {words} into {{0}} on {{1}}"
 
 
 async def _kept(

@@ -36,6 +36,8 @@ GOOD: Final = frozenset(
     {Outcome.APPLIED, Outcome.ALREADY_SO, Outcome.NEEDS_REBOOT, Outcome.NEEDS_RESTART}
 )
 """Outcomes of a fix that was carried out as it should be."""
+WORDS_BACK: Final = {Outcome.APPLIED: "put back", Outcome.ALREADY_SO: "as before"}
+"""What these are called where something is taken back."""
 
 
 class Saved(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -46,7 +46,7 @@ COMES = {
     "numa.zone_reclaim": Outcome.FAILED,
     "svc.time_sync": Outcome.FAILED,
     "cpu.scaling_driver": Outcome.NEEDS_REBOOT,
-    "virt.lxc_majors": Outcome.APPLIED,
+    "virt.lxc_majors": Outcome.NEEDS_RESTART,
 }
 """What comes of each fix."""
 

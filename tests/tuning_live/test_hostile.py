@@ -199,6 +199,7 @@ async def test_the_way_back_is_in_reverse_order_and_to_the_byte(
             "numa.balancing", "vm.max_map_count", "cpu.governor", form=Form.BOTH
         )
         results = await bench.carry_out(plan)
+        lines = rollback.lines(plan.snapshot, list(results.values()))
         order: list[str] = []
         back = await rollback.roll_back(
             bench.machines,
@@ -208,6 +209,12 @@ async def test_the_way_back_is_in_reverse_order_and_to_the_byte(
             told=lambda result: order.append(result.detail.partition(":")[0]),
         )
     assert {r.outcome for r in back} == {Outcome.APPLIED}
+    # Exactly that is shown beforehand; one value into many files as one.
+    assert f"put back '1' into {BALANCING} on gpu01" in lines
+    assert f"put back {SYSCTL} on gpu01, as it was" in lines
+    assert "put back 'schedutil' into 4 files on gpu01:" in lines
+    assert f"  {governor}" in lines
+    assert "remove /etc/tmpfiles.d/gpuroom.conf on gpu01" in lines
     saved = [one.path for one in plan.snapshot.saved if one.path in order]
     assert order == list(reversed(saved))
     assert {path: tree.read(path) for path in before} == before

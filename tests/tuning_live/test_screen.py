@@ -169,10 +169,13 @@ async def test_judged_marked_changed_and_taken_back(tree: Tree) -> None:
         assert "1 applied" in on.text
         await on.pilot.press("u")
         await on.asked()
-        assert f"put back {BALANCING} on gpu01" in on.text
+        assert f"put back '1' into {BALANCING} on gpu01" in on.text
         await on.yes()
         assert tree.read(BALANCING) == b"1\n"
         assert "as before, read again" in on.text
+        assert "1 put back" in on.text
+        await on.pilot.press("f")
+        await until(on.pilot, lambda: "Esc leads back to the checklist" in on.notices)
         await on.pilot.press("escape")
         assert not on.screen.results.display
         await on.pilot.press("o")

@@ -10,12 +10,20 @@ from collections.abc import Sequence
 from backends.config import Config
 from backends.errors import ReadOnlyError, UsageError
 from backends.storage.tuning_tables import StoredSnapshot
+from backends.tuning import rollback
 from backends.tuning.desk import Desk, newest
 from backends.tuning.engine import Options
 from backends.tuning.gather import reached
 from backends.tuning.machines import Machines, needs_name
 from backends.tuning.own_files import OwnFiles
-from backends.tuning.snapshot import GOOD, Outcome, Result
+from backends.tuning.snapshot import (
+    GOOD,
+    WORDS_BACK,
+    Outcome,
+    Result,
+    decode_results,
+    decode_snapshot,
+)
 from backends.tuning.steps import Form, Plan
 from tui.cli.reading import reading_of
 from tui.cli.tuning_live import opened
@@ -78,6 +86,8 @@ async def roll_back(config: Config, arguments: argparse.Namespace, options: Opti
         stored = _snapshot(await desk.snapshots(), arguments.what, arguments.host)
         for one in both.sessions:
             await reached(one, arguments.timeout)
+        back = rollback.lines(decode_snapshot(stored.body), decode_results(stored.results))
+        print("\n".join(back or ["nothing: no fix was carried out"]), file=sys.stderr)
         careful = needs_name(both)
         if careful and arguments.host_name not in both.vantages.values():
             hint = f"add --yes --host-name {arguments.host}"
@@ -86,7 +96,7 @@ async def roll_back(config: Config, arguments: argparse.Namespace, options: Opti
             raise ReadOnlyError("nothing was done", "not confirmed", "add --yes")
         _unlock(both)
         results = await desk.roll_back(stored, force=arguments.force)
-    print_results(results, as_json=arguments.json)
+    print_results(results, as_json=arguments.json, back=True)
     good = all(r.outcome in (Outcome.APPLIED, Outcome.ALREADY_SO) for r in results)
     return 0 if good else EXIT_NOT_ALL
 
@@ -152,8 +162,8 @@ def _print_files(found: OwnFiles, *, as_json: bool) -> None:
             print(f"  {setting.setting_id:<44}  {setting.line}")
 
 
-def print_results(results: Sequence[Result], *, as_json: bool) -> None:
-    """What came of each fix."""
+def print_results(results: Sequence[Result], *, as_json: bool, back: bool = False) -> None:
+    """What came of each fix, or of taking each back."""
     if as_json:
         rows = [
             {
@@ -169,6 +179,9 @@ def print_results(results: Sequence[Result], *, as_json: bool) -> None:
         return
     width = max((len(r.check) for r in results), default=0)
     for result in results:
-        print(f"{result.check:<{width}}  {result.outcome.value:<14}  {result.detail}".rstrip())
+        word = (
+            WORDS_BACK.get(result.outcome, result.outcome.value) if back else result.outcome.value
+        )
+        print(f"{result.check:<{width}}  {word:<14}  {result.detail}".rstrip())
         for line in result.kernel:
             print(f"{'':<{width}}  kernel: {line}")

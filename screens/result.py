@@ -29,10 +29,9 @@ from screens.result_text import (
 )
 from screens.run_editing import RunEditingScreen
 from tui.bindings import bindings
-from tui.rows import Line, Row
+from tui.rows import Line, Row, between_words
 from tui.shell import Shell
 from tui.themes import Look
-from tui.widgets.log_rows import wrapped
 from tui.widgets.row_list import RowList
 from tui.widgets.rows_view import RowsView
 
@@ -65,7 +64,7 @@ class Lines(RowsView):
         for line in self.lines:
             pieces = [line.spans]
             if line.width + len(indent) > width and spare > 0:
-                pieces = wrapped(line.spans, width - 4, 1 + spare)
+                pieces = between_words(line.spans, width - 4, 1 + spare)
                 spare -= len(pieces) - 1
             for place, spans in enumerate(pieces):
                 rows.append(Line().add(indent + "  " * (place > 0)).extend(spans).row(width))

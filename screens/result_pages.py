@@ -68,7 +68,7 @@ def _possible_rows(possible: Possible, width: int) -> Iterator[Row]:
             line.cell(figure.kind, 12, "accent" if figure.kind != "measured" else "good")
             yield _figure_line(line, step, figure, width).row(width)
             if figure.terms_ms and width < WIDE:
-                yield Line().add("  ").cell("", 26).add(f"ms: {_terms(figure)}", "dim").row(width)
+                yield from _wrapped(f"ms: {_terms(figure)}", width, "dim", 28)
         if step.prefill_ms is not None:
             words = f"first token of {step.prompt_tokens:,} at least {step.prefill_ms:.3g} ms"
             yield Line().add("  ").cell("", 14).add(words, "dim").row(width)
@@ -138,7 +138,7 @@ def conditions_page(opened: Opened, width: int) -> list[Row]:
 def produced_by(run: RunResult) -> Iterator[tuple[str, str]]:
     """What is known of how a run came about, name by name."""
     environment, target = run.environment, run.target
-    plan = run.plan
+    plan, client, source = run.plan, run.client, environment.effective_source
     for name, value in (
         ("measured", f"{local_time(run)} with {run.harness}, {run.status.value}"),
         ("plan", f"{plan.name} {plan.digest[:12]}, seed {plan.seed}, prompts by "
@@ -146,12 +146,13 @@ def produced_by(run: RunResult) -> Iterator[tuple[str, str]]:
         ("server", f"{target.engine} {target.engine_version or ''} {target.url}"),
         ("model", target.model), ("profile", target.profile),
         ("route", f"{target.route}{', streaming' if target.streaming else ''}"),
-        ("load from", f"{run.client.where} {run.client.hostname} {run.client.generator}"),
+        ("load from", f"{client.where} {client.hostname}"),
+        ("generator", client.generator),
         ("host", environment.host), ("GPUs", gpus_text(run)), ("driver", environment.driver),
         ("kernel", environment.kernel), ("boot", environment.boot_id),
         ("versions", ", ".join(f"{k} {v}" for k, v in environment.versions.items())),
         ("changed files", ", ".join(environment.changed_files)),
-        ("configuration by", environment.effective_source),
+        ("configuration", source and f"read from {source}"),
         ("command line", " ".join(environment.server_argv)),
         ("environment", " ".join(f"{k}={v}" for k, v in environment.server_env.items())),
         ("tuning", ", ".join(f"{k} {v}" for k, v in environment.tuning.items())),
@@ -168,25 +169,25 @@ def _ledger_rows(run: RunResult, width: int) -> Iterator[Row]:
     yield Line().add("  ").add("tokens, three ways", "title").row(width)
     words = "asked, usage, seen: measured requests; server: the whole step, warm-up in it"
     yield Line().add("  ").add(words, "dim").row(width)
-    head = Line().add("  ").cell("load", 14, "dim").cell("", 4)
+    head = Line().add("  ").cell("load", 13, "dim").cell("", 4)
     for name in ("asked", "usage", "seen", "server"):
-        head.cell(name, 11, "dim", ">")
-    yield head.cell("foreign", 9, "dim", ">").cell("cached", 11, "dim", ">").row(width)
+        head.cell(name, 10, "dim", ">")
+    yield head.cell("foreign", 9, "dim", ">").cell("cached", 9, "dim", ">").row(width)
     for step in run.steps:
         ledger = step.ledger
-        line = Line().add("  ").cell(step.label, 14, "strong").cell("out", 4, "dim")
+        line = Line().add("  ").cell(step.label, 13, "strong").cell("out", 4, "dim")
         for count in (
             ledger.asked_output, ledger.usage_output, ledger.seen_output, ledger.server_output
         ):  # fmt: skip
-            line.cell(fmt.ABSENT if count is None else f"{count:,}", 11, "text", ">")
+            line.cell(fmt.ABSENT if count is None else f"{count:,}", 10, "text", ">")
         share = ledger.foreign_output_share
         token = "critical" if share is not None and share > FOREIGN_SHARE else "dim"
         yield line.cell(share_text(share), 9, token, ">").row(width)
-        line = Line().add("  ").cell("", 14).cell("in", 4, "dim")
+        line = Line().add("  ").cell("", 13).cell("in", 4, "dim")
         for count in (ledger.asked_input, ledger.usage_input):
-            line.cell(fmt.ABSENT if count is None else f"{count:,}", 11, "dim", ">")
-        line.cell("", 11)
-        for count, cells in ((ledger.server_input, 11), (ledger.usage_cached_input, 20)):
+            line.cell(fmt.ABSENT if count is None else f"{count:,}", 10, "dim", ">")
+        line.cell("", 10)
+        for count, cells in ((ledger.server_input, 10), (ledger.usage_cached_input, 18)):
             line.cell(fmt.ABSENT if count is None else f"{count:,}", cells, "dim", ">")
         yield line.row(width)
         for remark in ledger.remarks:

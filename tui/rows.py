@@ -6,8 +6,9 @@ that a widget repaints only the cells that differ: `changes` finds them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tui.format import fit, width_of
 
@@ -40,6 +41,9 @@ class Row(NamedTuple):
     def width(self) -> int:
         """Cells."""
         return self.cells or sum(width_of(text) for text, _ in self.spans)
+
+
+_PIECES: Final = re.compile(r"\S+|\s+")
 
 
 class Line:
@@ -123,6 +127,28 @@ def text_row(text: str, width: int, token: str = "text", base: str = "text") -> 
 def blank_row(width: int) -> Row:
     """An empty row."""
     return Row(((" " * width, "text"),), "text", width)
+
+
+def between_words(spans: Iterable[Span], width: int, most: int) -> list[list[Span]]:
+    """Spans in lines of at most `width` cells, broken at spaces where there are any.
+
+    Args:
+        spans: What to break.
+        width: Of a line.
+        most: Lines that there may be; the last one holds the rest.
+    """
+    lines: list[list[Span]] = [[]]
+    used = 0
+    for text, token in spans:
+        for piece in _PIECES.findall(text):
+            cells = width_of(piece)
+            may_break = bool(lines[-1]) and lines[-1][-1][0].isspace() and not piece.isspace()
+            if may_break and used + cells > width and len(lines) < most:
+                lines.append([])
+                used = 0
+            lines[-1].append((piece, token))
+            used += cells
+    return lines
 
 
 def changes(old: Row, new: Row) -> list[tuple[int, int]]:

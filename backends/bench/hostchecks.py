@@ -43,9 +43,10 @@ def neighbours(
         titles = ENGINES[engine].processes
         held = [one for one in holders if any(title.search(one.command) for title in titles)]
         if held:
+            more = f" and {len(held) - 1} more" if len(held) > 1 else ""
             text = (
-                f"{len(held)} processes on the GPUs are named as {engine.value} names its own, and "
-                f"taken for this server's: {_named(held)}"
+                f"processes on the GPUs that are named as {engine.value} names its own are taken "
+                f"for this server's: {held[0].command[:40]}{more}"
             )
             found.append(Finding(key="gpu_by_name", severity=Severity.INFO, text=text))
     mine = {uuid for one in held for uuid in one.memory_bytes}

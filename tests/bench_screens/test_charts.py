@@ -21,6 +21,7 @@ from screens.result_table import LoadLine, columns_for, table_row
 from tests.bench_data.runs import run
 from tests.bench_screens.made_up import saturating
 from tui.glyphs import ASCII, UNICODE
+from tui.rows import between_words
 from tui.widgets.xy_chart import Axis, Series, xy_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,3 +161,15 @@ def test_commands_about_runs_do_not_import_textual_unless_a_picture_is_drawn() -
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_line_that_goes_on_is_broken_between_words() -> None:
+    spans = [("maximum  ", "dim"), ("54.8", "strong"), (" tok/s, ", "dim"), ("58.1%", "strong")]
+    lines = between_words(spans, 22, 4)
+    assert ["".join(text for text, _ in line) for line in lines] == [
+        "maximum  54.8 tok/s, ",
+        "58.1%",
+    ]
+    assert lines[1] == [("58.1%", "strong")]
+    assert len(between_words(spans, 4, 2)) == 2
+    assert between_words([], 10, 2) == [[]]

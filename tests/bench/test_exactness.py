@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from backends.bench.endpoint import Endpoint
+from backends.bench.generator.coordinator import workers_for
 from backends.bench.request_record import RequestRecord
 from backends.bench.results import ReceiveClock, RunStatus
 from tests.bench.conftest import GAP_S, TTFT_S, Scheduled, closed, reference_log, run_plan
@@ -161,6 +162,14 @@ async def test_sampled_reading_keeps_counts_and_ends(scheduled: Scheduled, tmp_p
     assert step.gap_s is not None
     assert step.gap_s.n == sum(len(record.gaps_us) for record in full)
     assert all(record.first_token_s for record in found)
+
+
+@pytest.mark.parametrize(
+    ("streams", "cpus", "workers"),
+    [(1, 16, 1), (512, 16, 1), (513, 16, 2), (1024, 16, 2), (20_000, 16, 16), (1024, 1, 1)],
+)
+def test_what_one_core_cannot_serve_gets_more(streams: int, cpus: int, workers: int) -> None:
+    assert workers_for(streams, cpus) == workers
 
 
 async def test_more_processes_share_the_load(scheduled: Scheduled, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.bench.endpoint import Unreachable, direct
-from backends.bench.plan import Limits, WarmUp
+from backends.bench.endpoint import Endpoint, Unreachable, direct, parse_url
+from backends.bench.plan import Limits, Plan, WarmUp
 from backends.bench.process import LocalGenerator
 from backends.bench.request_record import RequestRecord
 from backends.bench.results import Failure, RunResult, RunStatus, Severity, StepResult, TokenSource
@@ -155,6 +155,42 @@ async def test_an_early_end_fails_only_where_eos_is_ignored(scheduled: Scheduled
     assert step.ledger.asked_output == 60
 
 
+async def test_an_early_end_is_a_wrong_length_where_eos_is_ignored(scheduled: Scheduled) -> None:
+    step = await as_if_asked(scheduled, closed(2, 6), scheduled.endpoint("early-stop"), "vllm")
+    assert (step.succeeded, step.failures) == (0, {Failure.WRONG_LENGTH: 6})
+
+
+async def as_if_asked(
+    scheduled: Scheduled, plan: Plan, endpoint: Endpoint, mode: str = "plain"
+) -> StepResult:
+    """A step against a server that was found to be another before it."""
+    fetch = direct(scheduled.endpoint(mode))
+    prepared = await prepare_run(plan, endpoint, fetch)
+    return (await Run(prepared, LocalGenerator(), fetch).execute()).steps[0]
+
+
+async def test_a_request_without_end_is_given_up(scheduled: Scheduled) -> None:
+    """It goes on, so that it is no silence, and stays below what was asked for."""
+    limits = Limits(connect_s=15, silence_s=15, request_s=1)
+    plan = msgspec.structs.replace(closed(2, 2, tokens=1_000_000), limits=limits)
+    (step,) = (await run_plan(plan, scheduled.endpoint("endless"))).steps
+    assert (step.succeeded, step.failures) == (0, {Failure.TIMEOUT: 2})
+
+
+async def test_a_server_that_goes_after_the_first_look(scheduled: Scheduled) -> None:
+    async def leave(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server.close()
+        writer.close()
+
+    server = await asyncio.start_server(leave, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        step = await as_if_asked(scheduled, closed(2, 6), parse_url(url))
+    assert (step.succeeded, step.failed) == (0, 6)
+    # Of each stream the first may have come before it had gone.
+    assert step.failures[Failure.CONNECT] >= 4
+
+
 async def test_some_refusals_among_successes(scheduled: Scheduled) -> None:
     plan = closed(3, 12)
     plan = msgspec.structs.replace(plan, goodput=plan_of("goodput = { ttft_s = 30.0 }").goodput)
@@ -169,8 +205,6 @@ async def test_some_refusals_among_successes(scheduled: Scheduled) -> None:
 async def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    from backends.bench.endpoint import parse_url
-
     with pytest.raises(Unreachable, match="no answer"):
         await run_plan(closed(1, 1), parse_url(f"http://127.0.0.1:{port}"))
 

@@ -126,14 +126,10 @@ class Coordinator:
         steps = self._job["steps"]
         assert isinstance(steps, list)
         streams = max([int(step["load"].get("concurrency") or 1) for step in steps] or [1])
-        asked = self._job.get("workers")
-        if asked:
-            count = int(asked)  # type: ignore[call-overload]
-        else:
-            cpus = int(room()["cpus"])  # type: ignore[call-overload]
-            count = min(cpus, -(-streams // STREAMS_PER_WORKER))
-        count = max(1, count)
-        allowed = int(room()["descriptors"])  # type: ignore[call-overload]
+        here = room()
+        asked = int(self._job.get("workers") or 0)  # type: ignore[call-overload]
+        count = asked or workers_for(streams, int(here["cpus"]))  # type: ignore[call-overload]
+        allowed = int(here["descriptors"])  # type: ignore[call-overload]
         if streams // count + SPARE_DESCRIPTORS > allowed:
             raise Broken(
                 "%d streams need as many descriptors, and %d are allowed" % (streams, allowed)
@@ -368,6 +364,11 @@ class Coordinator:
     def _emit(self, kind: str, fields: dict[str, object]) -> None:
         fields["t"] = kind
         self._out.line(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
+
+
+def workers_for(streams: int, cpus: int) -> int:
+    """How many processes so many streams take: one core serves 512 of them."""
+    return max(1, min(cpus, -(-streams // STREAMS_PER_WORKER)))
 
 
 def _shares(total: int, count: int) -> list[int]:

@@ -42,6 +42,7 @@ _MAX_ASIDE: Final = 1024
 _MAX_GUESSED: Final = 1024
 _UNREADABLE: Final = "\ufffd"
 _PROMPT: Final = re.compile(r"^(?:\([\w.-]+\) )?[\w.-]+@[\w.-]+[: ]\S*[$#%] ?$|^[$%] ?$")
+_CHILD: Final = re.compile(r"\d{4,5}")
 _LAST_WORDS: Final = 6
 
 
@@ -166,7 +167,7 @@ class LogJudge:
         """Judge a line that says something."""
         message = line.message.strip()
         # A router's children have the port for a name: their banners are not the router's.
-        child = line.source is not None and line.source.isdigit()
+        child = engine.id is EngineId.LLAMACPP and _CHILD.fullmatch(line.source or "") is not None
         if self.run.over and not child and self._words.banner.found_in(message):
             self._new_run(line.number)
         run = self.run
@@ -180,10 +181,12 @@ class LogJudge:
         if not inside and line.level not in GRAVE:
             announces = self._starts.take(run, line, message)
         self._ends.find_wait(run, line, message)
-        self._ends.find_stop(run, line, message)
+        inner = child and run.up  # a model that fails or is put away; the router serves others
+        if not inner:
+            self._ends.find_stop(run, line, message)
         if exception is not None:
             self._note_exception(exception)
-        if not inside or opens or exception is not None:
+        if not inner and (not inside or opens or exception is not None):
             self._ends.find_end(run, line, message)
         # Lines that announce a phase dump configurations, which are full of frightening words.
         if not announces or (len(message) < _DUMP and _FRIGHTENING.search(message)):

@@ -248,4 +248,5 @@ COMMON_STOP: Final = rx(
     r"^Stopping [\w@.:\\-]{1,120}\.service\b|Main process exited, code=killed, status=15",
     r"^(?:\[\d+\]\s*[+-]?\s+)?\d+ terminated\b|^\[\d+\][+-]?\s+Terminated\b",
     r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ \*\*\*",
+    UVICORN_SHUTDOWN,
 )

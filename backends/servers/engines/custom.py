@@ -11,7 +11,6 @@ from backends.servers.engines.base import (
     DOWNLOAD_BARS,
     REQUEST_DONE,
     UVICORN_RUNNING,
-    UVICORN_SHUTDOWN,
     UVICORN_STARTUP,
     Endpoint,
     Engine,
@@ -69,5 +68,5 @@ ENGINE = Engine(
     ),
     endpoints=(Endpoint("/health", loading=(None, 503)),),
     options=(option("host"), option("port")),
-    stop=Stop(marks=rx(UVICORN_SHUTDOWN, r"^Handling signal: (?:term|int|quit)") + COMMON_STOP),
+    stop=Stop(marks=rx(r"^Handling signal: (?:term|int|quit)") + COMMON_STOP),
 )

@@ -247,8 +247,7 @@ ENGINE = Engine(
     ),
     processes=rx(r"^sglang::scheduler", r"^sglang::detokenizer", r"^sglang::data_parallel"),
     stop=Stop(
-        marks=rx(r"SIGTERM received\.", r"Gracefully exiting\.\.\.", r"^Shutting down$")
-        + COMMON_STOP,
+        marks=rx(r"SIGTERM received\.", r"Gracefully exiting\.\.\.") + COMMON_STOP,
         note="drains on SIGTERM; afterwards it may report its detokenizer as crashed with -15",
         grace_s=60.0,
     ),

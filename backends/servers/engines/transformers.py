@@ -14,7 +14,6 @@ from backends.servers.engines.base import (
     DOWNLOAD_BARS,
     REQUEST_DONE,
     UVICORN_RUNNING,
-    UVICORN_SHUTDOWN,
     UVICORN_STARTUP,
     Endpoint,
     Engine,
@@ -86,5 +85,5 @@ ENGINE = Engine(
         option("trust_remote_code", "--trust_remote_code", default="False"),
         option("model_timeout", "--model_timeout", default="300"),
     ),
-    stop=Stop(marks=rx(UVICORN_SHUTDOWN) + COMMON_STOP, grace_s=15.0),
+    stop=Stop(marks=COMMON_STOP, grace_s=15.0),
 )

@@ -16,7 +16,6 @@ from backends.servers.engines.base import (
     DOWNLOAD_BARS,
     REQUEST_DONE,
     UVICORN_RUNNING,
-    UVICORN_SHUTDOWN,
     UVICORN_STARTUP,
     Endpoint,
     Engine,
@@ -133,7 +132,7 @@ ENGINE = Engine(
     ),
     processes=rx(r"^trtllm-serve", r"mpi4py\.futures"),
     stop=Stop(
-        marks=rx(r"^Received signal (?:2|15)\b", UVICORN_SHUTDOWN) + COMMON_STOP,
+        marks=rx(r"^Received signal (?:2|15)\b") + COMMON_STOP,
         note="the parent gives its child 10 s, then kills it",
     ),
     metrics=MappingProxyType({"requests": "trtllm:request_success_total"}),

@@ -16,7 +16,6 @@ from backends.servers.engines.base import (
     COMMON_STOP,
     DOWNLOAD_BARS,
     REQUEST_DONE,
-    UVICORN_SHUTDOWN,
     UVICORN_STARTUP,
     Endpoint,
     Engine,
@@ -282,7 +281,6 @@ ENGINE = Engine(
             r"^Gracefully stopping http server|Received SIG(?:TERM|INT)",
             r"^Shutting down FastAPI HTTP server",
             r"^KeyboardInterrupt: terminated",
-            UVICORN_SHUTDOWN,
         )
         + COMMON_STOP,
         note="an open request may end in EngineDeadError although the stop is orderly; a stop "

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.events import Key
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input
 
 from tui import format as fmt
-from tui.actions import changing
+from tui.actions import changing, find, key_text
 from tui.compositor import TightCompositor
+from tui.keymap import keys_of
 from tui.rows import Span
 from tui.shell import Shell
 from tui.widgets.footer import Footer
@@ -121,6 +123,26 @@ class HubScreen(Screen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whatever changes a host does not exist while the host is read-only."""
         return not (action in changing(self.AREAS) and self.shell.host_read_only())
+
+    def on_key(self, event: Key) -> None:
+        """Say why a key that would change the host does nothing while the host is read-only."""
+        if not self.shell.host_read_only() or isinstance(self.focused, Input):
+            return
+        for _, bound in self._binding_chain:
+            for binding in bound.key_to_bindings.get(event.key, ()):
+                action = find(binding.id or "")
+                if action is not None and action.changes_host:
+                    self._say_read_only(action.label)
+                    return
+
+    def _say_read_only(self, label: str) -> None:
+        if self.shell.read_only:
+            why = "the room was opened with --read-only"
+        else:
+            unlock = find("host.unlock")
+            keys = keys_of(unlock, getattr(self.app, "keymap", {})) if unlock is not None else ()
+            why = f"{self.shell.current} is read-only: {'/'.join(map(key_text, keys))} unlocks it"
+        self.notify(f"no {label}: {why}", severity="warning", timeout=4, markup=False)
 
     def back(self) -> bool:
         """Undo what is open on the screen (a filter, a mark); False when nothing is."""

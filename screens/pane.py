@@ -11,6 +11,7 @@ from tui.bindings import bindings
 from tui.rows import Line, Row
 from tui.shell import Shell
 from tui.widgets.host_state import wrap
+from tui.widgets.pane_title import pane_title
 from tui.widgets.rows_view import RowsView
 
 
@@ -44,6 +45,11 @@ class Pane(RowsView, can_focus=True):
         """What compares unequal as soon as the pane would look different."""
         return None
 
+    @property
+    def filled(self) -> bool:
+        """Whether it has something to show of this host."""
+        return False
+
     def line(self, width: int) -> Row:
         """Everything in one line."""
         raise NotImplementedError
@@ -54,27 +60,16 @@ class Pane(RowsView, can_focus=True):
 
     def head(self) -> Line:
         """Number and title."""
-        return (
-            Line()
-            .add(f"{self.number} ", "key")
-            .add(self.title + " ", "strong" if self.has_focus else "title")
-        )
+        return pane_title(self.number, self.title, self.look.glyphs, focused=self.has_focus)
 
     def rows_for(self, width: int, height: int) -> Sequence[Row]:
         """One line, or head and box."""
         if height == 1:
-            return [self.line(width)]
+            row = self.line(width)
+            return [Row(row.spans, "cursor-row", row.cells) if self.has_focus else row]
         head = self.head()
         head.add(self.look.glyphs.rule * max(0, width - head.width - 1), "faint")
         return [head.row(width), *self.body(width, height - 1)]
-
-    def on_focus(self) -> None:
-        """Show that keys come here."""
-        self.redraw()
-
-    def on_blur(self) -> None:
-        """Show that keys go elsewhere."""
-        self.redraw()
 
 
 class EmptyPane(Pane):

@@ -26,6 +26,11 @@ class TuningPane(EmptyPane):
         "each with evidence and a fix. Key 3 comes here; t, or here Enter, opens the checklist."
     )
 
+    @property
+    def filled(self) -> bool:
+        """Whether the checklist was run."""
+        return self.shell.current in self.shell.judged
+
     def version(self, now_s: float) -> object:
         """Changes with each run of the checklist."""
         return id(self.shell.judged.get(self.shell.current))
@@ -70,6 +75,11 @@ class BenchmarkPane(EmptyPane):
     def past(self) -> RunRow | None:
         """The newest run from before this room."""
         return self.shell.past.get(self.shell.current)
+
+    @property
+    def filled(self) -> bool:
+        """Whether anything was measured."""
+        return self.live is not None or self.past is not None
 
     def version(self, now_s: float) -> object:
         """The run's."""

@@ -135,11 +135,16 @@ class RoomScreen(FilteringScreen, ServerKeys):
     def _arrange(self, gpus: int) -> None:
         width, height = self.size
         visible = self._visible_panes()
-        inputs = (width, height, gpus, tuple(pane.pane_id for pane in visible))
+        said = 0
+        if not gpus and width:
+            now_s = self.shell.clock.monotonic_s()
+            said = self.grid.rows_without_gpus(self.shell.snapshot(), now_s, width)
+        filled = tuple(not gpus and pane.filled for pane in visible)
+        inputs = (width, height, gpus, tuple(pane.pane_id for pane in visible), said, filled)
         if inputs == self._planned or not width:
             return
         self._planned = inputs
-        plan = plan_room(width, height - 2, gpus, len(visible))
+        plan = plan_room(width, height - 2, gpus, len(visible), without_gpus=said, filled=filled)
         self.grid.styles.height = plan.grid
         self.chart.display = plan.chart > 0
         container = self.query_one("#panes")
@@ -148,6 +153,8 @@ class RoomScreen(FilteringScreen, ServerKeys):
         container.set_class(plan.boxes, "-boxes")
         for pane in self.panes:
             pane.display = pane in visible
+        for pane, rows in zip(visible, plan.heights or (None,) * len(visible), strict=True):
+            pane.styles.height = rows
 
     def on_resize(self, event: Resize) -> None:
         """Divide the space anew."""

@@ -37,6 +37,12 @@ class ServerPane(Pane, RowList):
             int(now_s) if any(view.run is not None for view in self.views) else 0,
         )  # fmt: skip
 
+    @property
+    def filled(self) -> bool:
+        """Whether there is a server."""
+        board = self.shell.servers
+        return board is not None and bool(board.views(self.shell.current))
+
     def keys(self) -> Sequence[Hashable]:
         """What servers are known by."""
         return tuple(view.key for view in self.views)

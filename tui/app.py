@@ -9,12 +9,15 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import cell_len
 from textual import on
 from textual.app import App
 from textual.binding import BindingType
 from textual.dom import DOMNode
+from textual.notifications import Notify
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
+from textual.widgets._toast import ToastHolder
 from textual.worker import Worker
 
 from backends.errors import RoomError
@@ -23,8 +26,9 @@ from screens.room import RoomScreen
 from tui import format as fmt
 from tui.bindings import bindings
 from tui.controller import Controller
+from tui.glyphs import ascii_only
 from tui.intents import Intent, RetryNow, SetInterval, Unlock
-from tui.notices import Notices
+from tui.notices import Loudness, Notices
 from tui.prompts import Ask, DialogPrompter
 from tui.pump import Pump
 from tui.room import HubMaker
@@ -62,6 +66,10 @@ def newest_runs(hosts: Sequence[str]) -> dict[str, RunRow]:
     return {host: row for host, row in found.items() if row is not None}
 
 
+TOAST_FRAME_CELLS = 3
+"""Cells of a notice that hold no text: its border and the padding on both sides."""
+
+
 class RoomApp(App[int]):
     """The control room.
 
@@ -79,7 +87,13 @@ class RoomApp(App[int]):
     BINDINGS: ClassVar[list[BindingType]] = bindings("app", "host")
     CSS = """
     Screen { background: $background; color: $foreground; }
-    Toast { width: 56; padding: 0 1; margin: 0; }
+    ToastRack { margin-bottom: 0; align: left bottom; max-height: 4; overflow-y: hidden; }
+    Toast { width: 100%; max-width: 100%; padding: 0 1; margin: 0; }
+    RoomApp.-ascii-set Toast.-information { border-left: ascii $success; }
+    RoomApp.-ascii-set Toast.-warning { border-left: ascii $warning; }
+    RoomApp.-ascii-set Toast.-error { border-left: ascii $error; }
+    RoomApp.-ascii-set #dialog { border: ascii $primary; }
+    RoomApp.-ascii-set #goto { border: ascii $primary; }
     """
 
     def __init__(
@@ -96,6 +110,7 @@ class RoomApp(App[int]):
         for theme in THEME_NAMES:
             self.register_theme(textual_theme(theme))
         self.theme = f"gpuroom-{name}"
+        self.set_class(shell.look.glyphs.is_ascii, "-ascii-set")
         self.shell = shell
         self.keymap = dict(keymap or {})
         self.controller = Controller(self, shell)
@@ -158,11 +173,43 @@ class RoomApp(App[int]):
         self.pump.tick()
         if isinstance(self.screen, ModalScreen):
             return  # a notice would lie over the question, say a fingerprint; it comes afterwards
-        notice = self.notices.new()
+        notice = self.notices.new(max(20, self.size.width - TOAST_FRAME_CELLS))
         if notice is not None:
-            self.notify(
-                notice.text, title=notice.title, severity=notice.severity, timeout=6, markup=False
-            )
+            self.notify(notice.text, severity=notice.severity, timeout=6, markup=False)
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: Loudness = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        """Show a notice over the keys at the foot of the screen, in one line where it fits there.
+
+        A title then stands before the message, with a colon.
+        """
+        together = f"{title}: {message}"
+        room = self.size.width - TOAST_FRAME_CELLS
+        if title and all(cell_len(line) <= room for line in together.splitlines()):
+            message, title = together, ""
+        if self.shell.look.glyphs.is_ascii:
+            message, title = ascii_only(message), ascii_only(title)
+        super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
+
+    def on_notify(self, event: Notify) -> None:
+        """A new notice takes the place of the last, so that they don't grow over what is read.
+
+        Errors stay for their time. Textual's own handler adds the new one afterwards.
+        """
+        for earlier in list(self._notifications):
+            if earlier.severity != "error":
+                self._unnotify(earlier, refresh=False)
+        shown = {f"--textual-toast-{notification.identity}" for notification in self._notifications}
+        for holder in self.screen.query(ToastHolder) if self.screen_stack else ():
+            if holder.id not in shown:
+                holder.remove()  # else Textual keeps an empty line of it
 
     def data_screen(self) -> HubScreen | None:
         """The topmost screen that shows feeds; it may lie under a dialog."""

@@ -291,7 +291,9 @@ async def test_a_plan_is_told_in_full_and_a_broken_one_with_its_error() -> None:
         await pilot.press("s")
         await drawn(pilot)
         assert isinstance(app.screen, BenchScreen)
-        assert "The plan aaa cannot be read" in [told.title for told in app._notifications]
+        told = [f"{notice.title}{notice.message}" for notice in app._notifications]
+        assert told
+        assert told[0].startswith("The plan aaa cannot be read")
         await pilot.press("G")
         await drawn(pilot)
         words = " ".join(screen_text(app).split())

@@ -29,7 +29,7 @@ from tests.servers_room.still import (
     room,
     view,
 )
-from tests.ui.fakes import drawn, make_hub, ready, screen_text
+from tests.ui.fakes import drawn, make_hub, ready, screen_text, shown
 from tui.app import RoomApp
 from tui.glyphs import UNICODE
 
@@ -194,6 +194,69 @@ async def test_read_only_hides_what_changes_and_leaves_the_log() -> None:
         assert board.still.asked == []
 
 
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+async def test_a_key_that_would_change_a_read_only_host_says_why_it_does_nothing(
+    size: tuple[int, int],
+) -> None:
+    board = StillBoard(ready_view())
+    hub = make_hub(hosts=1)
+    session = hub.host("gpu01")
+    session.read_only = True
+    app = room(board, hub)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await ready(pilot)
+        said = "no stop: gpu01 is read-only: U unlocks it"
+        await pressed(pilot, "2", "x")
+        lines = (await shown(pilot, lambda text: said in text)).splitlines()
+        assert said in lines[-1]  # over the keys: what is read stays
+        await pressed(pilot, "enter", "R")
+        await shown(pilot, lambda text: "no restart: gpu01 is read-only" in text)
+        assert isinstance(app.screen, ServerScreen)
+        await pressed(pilot, "x")
+        text = await shown(pilot, lambda text: said in text)
+        assert "no restart" not in text
+        session.read_only = False
+        session.put()
+        await pressed(pilot, "x")
+        assert isinstance(app.screen, ConfirmScreen)
+        assert board.still.asked == []
+
+
+async def test_in_a_room_that_was_opened_read_only_no_key_unlocks() -> None:
+    board = StillBoard(ready_view())
+    hub = make_hub(hosts=1)
+    hub.host("gpu01").read_only = True
+    app = room(board, hub, read_only=True)
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+        await pressed(pilot, "2", "x")
+        assert "no stop: the room was opened with --read-only" in notes(app)
+        # A key of another screen, which does nothing here, is not spoken of.
+        app.clear_notifications()
+        await pressed(pilot, "u")
+        assert notes(app) == ""
+
+
+async def test_a_host_without_gpus_gives_their_rows_to_its_servers_and_takes_them_back() -> None:
+    board = StillBoard(ready_view())
+    hub = make_hub(hosts=1)
+    app = room(board, hub)
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+        session, pane = hub.host("gpu01"), app.screen.query_one("#pane-server")
+        gpus = session.snapshot.gpus
+        await shown(pilot, lambda text: "ready glm" in text)
+        assert pane.size.height == 1
+        session.put(gpus=())
+        await pressed(pilot, "2")
+        await shown(pilot, lambda text: "2▌servers ──" in text)
+        assert pane.size.height > 8
+        assert app.screen.query_one("#pane-tuning").size.height == 1
+        session.put(gpus=gpus)
+        await shown(pilot, lambda text: "ready glm" in text and "560/600W" in text)
+        assert pane.size.height == 1
+
+
 async def test_with_several_servers_one_is_chosen_first() -> None:
     board = StillBoard(ready_view(), view("qwen"), found_view())
     app = room(board)
@@ -327,21 +390,21 @@ async def test_a_key_that_does_something_says_nothing_else() -> None:
 
 async def test_what_a_dead_server_runs_with_is_not_said() -> None:
     same = tuple(row for row in CONFIGURATION if row.standing is Standing.SAME)
-    for shown, says in (
+    for seen, says in (
         (ready_view(configuration=same), "runs with all that was asked"),
         (crashed_view(configuration=same), "had taken all that was asked, as far as it said"),
         (ready_view(configuration=CONFIGURATION[2:3]), "it has not said what it runs with"),
     ):
-        rows = configuration_rows(shown, 80, UNICODE)
+        rows = configuration_rows(seen, 80, UNICODE)
         text = "\n".join("".join(part for part, _ in row.spans) for row in rows)
         assert says in text
 
 
 async def test_a_cause_of_two_lines_stands_once_in_the_pane() -> None:
     long = "out of GPU memory after the weights: for workspaces, graphs or the KV cache"
-    shown = crashed_view()
-    assert shown.verdict is not None
-    board = StillBoard(replace(shown, verdict=replace(shown.verdict, title=long)))
+    seen = crashed_view()
+    assert seen.verdict is not None
+    board = StillBoard(replace(seen, verdict=replace(seen.verdict, title=long)))
     app = room(board)
     async with app.run_test(size=LARGE) as pilot:
         await ready(pilot)

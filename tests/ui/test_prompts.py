@@ -86,7 +86,8 @@ async def test_no_notice_lies_over_a_question() -> None:
         await wait_for(app, RoomScreen)
         app._tick()
         await pilot.pause()
-        assert [notice.title for notice in app._notifications] == ["gpu01: Link lost"]
+        told = [notice.message for notice in app._notifications]
+        assert told == ["gpu01: Link lost: what was seen"]
 
 
 async def test_a_secret_is_hidden_handed_on_and_forgotten() -> None:

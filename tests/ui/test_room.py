@@ -386,9 +386,7 @@ async def test_a_failed_request_is_shown() -> None:
         await pilot.press("plus")
         await drawn(pilot)
         texts = [notice.message for notice in app._notifications]
-        titles = [notice.title for notice in app._notifications]
-    assert "no link to gpu01" in titles
-    assert "connection reset\npress c" in texts
+    assert texts == ["no link to gpu01: connection reset\npress c"]
 
 
 async def test_c_connects_without_waiting() -> None:
@@ -536,13 +534,17 @@ async def test_panes_are_reached_hidden_and_come_back() -> None:
         assert app.screen.focused.id == "pane-tuning"
         await pilot.press("H")
         await drawn(pilot)
-        assert "3 tuning" not in screen_text(app)
+        assert "tuning" not in screen_text(app)
         assert app.shell.hidden_panes == ("tuning",)
         await pilot.press("3")
         await drawn(pilot)
-        assert "3 tuning" in screen_text(app)
+        assert "1 GPUs" in screen_text(app)
+        assert "3▌tuning" in screen_text(app)
         await pilot.press("1")
+        await drawn(pilot)
         assert room(app).grid.has_focus
+        assert "1▌GPUs" in screen_text(app)
+        assert "3 tuning" in screen_text(app)
 
 
 async def test_what_was_changed_on_screen_is_kept() -> None:
@@ -576,7 +578,8 @@ async def test_a_state_file_that_cannot_be_written_is_told_and_ends_nothing() ->
         await pilot.press("o")
         await drawn(pilot)
         assert app.shell.sort == "power"
-        assert [notice.title for notice in app._notifications] == ["could not be kept"]
+        told = ["could not be kept: No space left on device\nMake room."]
+        assert [notice.message for notice in app._notifications] == told
 
 
 async def test_alerts_are_noticed_and_listed() -> None:
@@ -587,14 +590,15 @@ async def test_alerts_are_noticed_and_listed() -> None:
         hub.alert("GPU 3 is lost", Severity.CRITICAL)
         app._tick()
         await pilot.pause()
-        assert [notice.title for notice in app._notifications] == ["gpu01: GPU 3 is lost"]
+        first = "gpu01: GPU 3 is lost: what was seen"
+        assert [notice.message for notice in app._notifications] == [first]
         hub.alert("Link lost")
         hub.alert("Xid 79", Severity.CRITICAL)
         hub.alert("rebooted")
         app._tick()
         await pilot.pause()
-        titles = [notice.title for notice in app._notifications]
-        assert titles == ["gpu01: GPU 3 is lost", "gpu01: Xid 79"]
+        told = [notice.message for notice in app._notifications]
+        assert told == [first, "gpu01: Xid 79: what was seen, and 2 more: A"]
         await pilot.pause()
         app.pump.draw()
         await pilot.pause()

@@ -146,6 +146,22 @@ def test_the_room_never_needs_more_than_it_has(size: tuple[int, int], gpus: int)
         assert min(plan.grid, plan.chart, plan.panes) >= 0
 
 
+@pytest.mark.parametrize("height", [8, 13, 22, 58])
+@pytest.mark.parametrize("said", [1, 4, 9, 70])
+def test_rows_that_a_host_without_gpus_leaves_over_go_to_panes_that_have_something(
+    height: int, said: int
+) -> None:
+    filled = (True, False, True)
+    plan = plan_room(80, height, 0, 3, without_gpus=said, filled=filled)
+    assert plan.grid + plan.panes == height
+    assert plan.panes == sum(plan.heights)
+    assert plan.grid >= min(said, height - 3)
+    assert plan.heights[1] == 1
+    assert 0 <= plan.heights[0] - plan.heights[2] <= 1
+    empty = plan_room(80, height, 0, 3, without_gpus=said, filled=(False, False, False))
+    assert (empty.panes, empty.heights) == (3, ())
+
+
 @pytest.mark.parametrize("gpus", [0, 8])
 @pytest.mark.parametrize("height", [1, 3, 6])
 def test_in_a_tiny_window_the_gpus_come_before_the_panes(height: int, gpus: int) -> None:

@@ -129,7 +129,7 @@ def test_the_screen_of_another_size_and_back(tmux: Tmux) -> None:
     tmux.run("resize-window", "-x", "160", "-y", "50")
     tmux.wait("host CPU")
     tmux.run("resize-window", "-x", "60", "-y", "15")
-    tmux.wait(lambda text: "1 GPUs" in text and "q quit" in text)
+    tmux.wait(lambda text: "1▌GPUs" in text and "q quit" in text)
     tmux.press("q")
     tmux.wait("left with 0")
 

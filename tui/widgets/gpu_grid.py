@@ -24,6 +24,7 @@ from tui.widgets.gpu_rows import (
     verdict_row,
 )
 from tui.widgets.host_state import notice_rows, trouble
+from tui.widgets.pane_title import pane_title
 from tui.widgets.row_list import RowList
 
 SORTS: Mapping[str, Callable[[GpuItem], float | None]] = {
@@ -111,7 +112,7 @@ class GpuGrid(RowList):
 
     def title_row(self, width: int) -> Row:
         """Pane number and title, what the host is, what is wrong with it."""
-        line = Line().add("1 ", "key").add("GPUs ", "strong" if self.has_focus else "title")
+        line = pane_title(1, "GPUs", self.look.glyphs, focused=self.has_focus)
         snapshot = self.snapshot
         rule = self.look.glyphs.rule
         if snapshot is None:
@@ -127,6 +128,10 @@ class GpuGrid(RowList):
         if len(self.marked):
             line.add(f"{len(self.marked)} marked ", "accent")
         return line.add(rule * max(0, width - line.width), "faint").row(width)
+
+    def rows_without_gpus(self, snapshot: HostSnapshot, now_s: float, width: int) -> int:
+        """Rows of the title and of what stands in the place of GPUs while there are none."""
+        return 1 + len(notice_rows(snapshot, now_s, width, self.look.glyphs))
 
     def rows_for(self, width: int, height: int) -> Sequence[Row]:
         """Title, column titles, GPUs, totals."""
@@ -168,7 +173,8 @@ class GpuGrid(RowList):
             for number in range(y, len(items), plan.lines):
                 here = number == current
                 line.extend(gpu_spans(items[number], plan, glyphs, current=here)).add("  ")
-            base = "cursor-row" if plan.tiles == 1 and y == current else "text"
+            chosen = self.has_focus and plan.tiles == 1 and y == current
+            base = "cursor-row" if chosen else "text"
             rows.append(line.row(width, base))
         return rows
 
@@ -246,14 +252,6 @@ class GpuGrid(RowList):
         self.sort = sort if sort in SORTS else "index"
         self.descending = self.sort != "index"
         self.refresh_items()
-
-    def on_focus(self) -> None:
-        """Show that keys come here."""
-        self.redraw()
-
-    def on_blur(self) -> None:
-        """Show that keys go elsewhere."""
-        self.redraw()
 
 
 def _words(item: GpuItem) -> str:

@@ -112,6 +112,14 @@ class RowsView(Widget):
         """Draw what there is."""
         self.redraw()
 
+    def watch_has_focus(self, _has_focus: bool) -> None:
+        """Show that the keys come here, or go elsewhere.
+
+        A handler of the event would come too early: Textual sets the attribute after it.
+        """
+        super().watch_has_focus(_has_focus)
+        self.redraw()
+
 
 def fit_ascii(text: str) -> str:
     """Give wide characters as many question marks as they have cells."""

@@ -1,4 +1,4 @@
-"""Start-up of commands that open no screen: `gpuroom --help` beside `python -c pass`, in one run.
+"""Start-up: `gpuroom --help`, and the demo host to its end, beside `python -c pass`, in one run.
 
 Run as `python benchmarks/startup.py [--rounds 20]`.
 """
@@ -17,6 +17,7 @@ COMMANDS = {
     "python -c pass": [sys.executable, "-c", "pass"],
     "gpuroom --help": [sys.executable, str(ROOT / "gpuroom.py"), "--help"],
     "gpuroom config path": [sys.executable, str(ROOT / "gpuroom.py"), "config", "path"],
+    "demo host, up and down": [sys.executable, "-m", "backends.sim.server", "idle", "39117"],
 }
 
 
@@ -28,7 +29,7 @@ def main() -> None:
     for _ in range(rounds):  # interleaved, so that a busy moment hits all of them
         for name, argv in COMMANDS.items():
             start = time.perf_counter()
-            subprocess.run(argv, stdout=subprocess.DEVNULL, check=True)
+            subprocess.run(argv, cwd=ROOT, input=b"", stdout=subprocess.DEVNULL, check=True)
             took_ms[name].append((time.perf_counter() - start) * 1000)
     base = statistics.median(took_ms["python -c pass"])
     print(f"{'command':<24}{'median ms':>10}{'best ms':>10}{'over python':>13}")

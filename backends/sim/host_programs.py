@@ -91,7 +91,9 @@ esac""",
     "update-grub": "echo 'Generating grub configuration file ...'",
     "sysctl": _SYSCTL,
     "mkdir": 'shift $(($# - 1)); exec /bin/mkdir -p "$ROOT$1"',
-    "systemd-tmpfiles": "exit 0",
+    "nvidia-modprobe": "exit 0",
+    "systemd-tmpfiles": 'exec /bin/mkdir -p "$ROOT/var/log/journal/5a1e00000000"',
+    "udevadm": "exit 0",
 }
 
 

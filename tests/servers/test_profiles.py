@@ -132,6 +132,15 @@ unit = "vllm.service"
     assert found.command == ()
 
 
+CIRCLE = """name = "x"
+host = "h"
+extends = "b"
+[[servers]]
+name = "b"
+extends = "{}"
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "words", "hint"),
     [
@@ -143,6 +152,8 @@ unit = "vllm.service"
         ('name = "x"\nhost = "h"\ncommand = ["a"]\nport = 70000', "65535", ""),
         ('name = "x"\nhost = "h"\ncommand = ["a"]\nextends = "y"', "extends 'y'", "servers of"),
         ('name = "x"\nhost = "h"\ncommand = ["a"]\nextends = "x"', "x -> x", ""),
+        (CIRCLE.format("x"), "x -> b -> x", ""),
+        (CIRCLE.format('c"\n[[servers]]\nname = "c"\nextends = "x'), "x -> b -> c -> x", ""),
         ('name = "x"\nhost = "h"\ncommand = ["a"]\ncwd = "srv"', "no whole path", "/ or ~/"),
         ('name = "a b"\nhost = "h"\ncommand = ["a"]', "cannot be used", "letters"),
         ('host = "h"\ncommand = ["a"]', "server number 1", ""),

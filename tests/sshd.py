@@ -112,6 +112,8 @@ class SshServer:
             "PasswordAuthentication no",
             "PermitRootLogin yes",
             "LogLevel ERROR",
+            # A bash that sshd starts reads the developer's own .bashrc, unless it is not the first.
+            "SetEnv SHLVL=1",
             *options,
         ]
         if not any(line.startswith("ForceCommand") for line in options):

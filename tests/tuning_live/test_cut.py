@@ -114,7 +114,7 @@ async def killed(moment: str, nth: int, home: Path, argv: list[str]) -> None:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await asyncio.wait_for(child.communicate(), DEADLINE_S)
+    said, _ = await asyncio.wait_for(child.communicate(), 3 * DEADLINE_S)
     assert child.returncode == -signal.SIGKILL, (moment, nth, said.decode())
 
 

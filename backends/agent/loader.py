@@ -31,8 +31,8 @@ MARKER: Final = b"@@gpuroom-agent-1@@"
 PACKAGE: Final = "gpuroom_agent"
 """Name of the agent's package on the host."""
 CORE: Final = (
-    "outbox", "rpc", "worker", "readings", "gpu", "driver", "host", "model_names", "processes",
-    "kernel_log", "sampler", "telemetry", "main",
+    "outbox", "hands", "rpc", "worker", "readings", "gpu", "driver", "host", "model_names",
+    "processes", "kernel_log", "sampler", "telemetry", "main",
 )  # fmt: skip
 """Modules that travel at once; any other is sent when a method of it is first asked for."""
 STUB: Final = (

@@ -41,6 +41,8 @@ from backends.servers.witnesses import KernelSeen, LinkSeen, LogSeen, ProcessSee
 ASKED_BY: Final = "watch"
 STARTING_POLL_S: Final = 0.4
 SETTLED_POLL_S: Final = 0.6
+SETTLED_HTTP_S: Final = 1.0
+"""Between two questions once it has been ready: many go unanswered before that says anything."""
 OVER_POLL_S: Final = 5.0
 DEEP_EVERY: Final = 10
 JUDGED_BYTES: Final = 32 << 20
@@ -364,7 +366,7 @@ class ServerWatch:
                         self._note(http=seen)
                 if asks_prompt and self._completion_is_due():
                     self._note(completion=await self._asker.completion())
-            await asyncio.sleep(self._pause_s())
+            await asyncio.sleep(max(self._pause_s(), SETTLED_HTTP_S * self._assessment.was_ready))
 
     def _completion_is_due(self) -> bool:
         """Once everything else is good; again only after a failure, and not at once."""

@@ -11,6 +11,7 @@ import base64
 import os
 import re
 import stat
+import time
 import zlib
 from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional
 
@@ -19,6 +20,9 @@ from . import rpc
 PIECE = 256 * 1024
 MAX_READ = 4 * 1024 * 1024
 POLL_S = 0.1
+QUIET_AFTER_S = 5.0
+QUIET_POLL_S = 0.25
+"""Between two looks at a file into which nobody has written for `QUIET_AFTER_S`."""
 TAIL = 64
 """Bytes before our place that must be unchanged: they tell a file that was cut and grew again."""
 MIN_TAIL = 16
@@ -122,8 +126,13 @@ class Follower:
         """Follow until the stream is cancelled."""
         try:
             self._begin(params)
+            moved = time.monotonic()
             while not self._stream.closed:
-                if not self._advance() and self._stream.wait_closed(POLL_S):
+                if self._advance():
+                    moved = time.monotonic()
+                    continue
+                quiet = time.monotonic() - moved > QUIET_AFTER_S
+                if self._stream.wait_closed(QUIET_POLL_S if quiet else POLL_S):
                     return
         finally:
             self._close()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import Dict, List, Match
+from typing import Dict, List, Match, Tuple
 
 HIDDEN = "***"
 SECRET_NAME = re.compile(
@@ -70,3 +71,13 @@ def argv(words: List[str]) -> List[str]:
         secret = assigned is not None and SECRET_NAME.search(assigned.group(2))
         shown.append(assigned.group(1) + HIDDEN if assigned and secret else text(word))
     return shown
+
+
+def line(words: List[str]) -> str:
+    """An argument vector in one line, secrets hidden; the same ones are asked for all the time."""
+    return _line(tuple(words))
+
+
+@functools.lru_cache(maxsize=64)
+def _line(words: Tuple[str, ...]) -> str:
+    return " ".join(argv(list(words)))

@@ -7,6 +7,7 @@ listens on the port or holds the GPU is a stranger: shown, never touched.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
@@ -29,6 +30,7 @@ class Member(NamedTuple):
     cpu_ticks: int
 
 
+@functools.lru_cache(maxsize=None)
 def boot_id() -> str:
     """The boot that pids and start times count from."""
     try:
@@ -51,6 +53,7 @@ def scan(
     zombies: bool = False,
     known: Optional[Dict[int, int]] = None,
     near: Optional[Set[int]] = None,
+    inside: Optional[List[int]] = None,
 ) -> List[Member]:
     """The living processes of a run.
 
@@ -62,6 +65,7 @@ def scan(
             sessions, descent and cgroup are looked at, which costs a tenth.
         known: Pid and start time of processes that were seen to belong to it before.
         near: Look at these alone, not at all processes.
+        inside: Who is in its cgroup, where that is known.
         zombies: Also those that ended and that nobody has asked about: dead workers.
     """
     if record.get("boot_id") != boot_id():
@@ -84,7 +88,7 @@ def scan(
     for pid, ticks in (known or {}).items():
         if pid in table and table[pid][3] == ticks:
             mark(pid, "descendant")
-    for pid in cgroups.members(record.get("cgroup")):
+    for pid in cgroups.members(record.get("cgroup")) if inside is None else inside:
         mark(pid, "cgroup")
     if supervisor in table and table[supervisor][3] == record["supervisor_ticks"]:
         for pid in _descendants(table, supervisor):
@@ -115,13 +119,13 @@ def scan(
 
 def describe(member: Member, root: str = "/proc") -> Dict[str, Any]:
     """A member as it goes over the wire."""
-    argv = mask.argv(processes.read_argv(root, member.pid))
+    command = mask.line(processes.read_argv(root, member.pid))
     return {
         "pid": member.pid,
         "start_ticks": member.start_ticks,
         "parent": member.parent,
         "state": member.state,
-        "command": " ".join(argv)[:500] or "[%s]" % member.name,
+        "command": command[:500] or "[%s]" % member.name,
         "evidence": list(member.evidence),
     }
 

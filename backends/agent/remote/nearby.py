@@ -42,25 +42,25 @@ def scan(
     """
     now = time.monotonic()
     seen = _seen.get(key)
-    near = None
+    near = inside = None
     if seen is not None and not deep and now - seen.at < WHOLE_EVERY_S:
-        near = _near(seen)
+        inside = cgroups.members(seen.record.get("cgroup"))
+        near = _near(seen, inside)
     if seen is None or near is None:
-        seen = _Seen(now, record_of(), set())
-    found = members.scan(seen.record, deep=deep, zombies=True, near=near)
+        seen, inside = _Seen(now, record_of(), set()), None
+    found = members.scan(seen.record, deep=deep, zombies=True, near=near, inside=inside)
     if len(_seen) >= MOST:
         _seen.clear()
     _seen[key] = seen._replace(pids={member.pid for member in found})
     return found
 
 
-def _near(seen: _Seen) -> Optional[Set[int]]:
+def _near(seen: _Seen, inside: List[int]) -> Optional[Set[int]]:
     """Who may belong to it by now; None where the kernel does not list children."""
     if children("thread-self") is None:
         return None
     record = seen.record
-    found = {record["pid"], record["supervisor_pid"], *seen.pids}
-    found.update(cgroups.members(record.get("cgroup")))
+    found = {record["pid"], record["supervisor_pid"], *seen.pids, *inside}
     waiting = list(found)
     while waiting:
         for child in children("%d/task/%d" % ((waiting.pop(),) * 2)) or ():

@@ -13,6 +13,8 @@ from . import processes
 LISTEN = "0A"
 KNOWN_S = 5.0
 MAX_KNOWN = 256
+BOOT_KNOWN_S = 60.0
+"""The kernel gives that time by its own clock, which may be set."""
 
 
 def listeners(root: str = "/proc") -> Dict[str, Dict[str, Any]]:
@@ -121,18 +123,32 @@ def describe(pid: int, root: str = "/proc") -> Any:
     if stat is None:
         return None
     ticks, _, name = stat
-    boot = processes.boot_time(root)
+    boot = _boot_time(root)
     from . import mask
 
-    argv = mask.argv(processes.read_argv(root, pid))
+    command = mask.line(processes.read_argv(root, pid))
     started = boot + ticks / float(os.sysconf("SC_CLK_TCK")) if boot is not None else None
     return {
         "pid": pid,
         "start_ticks": ticks,
-        "command": " ".join(argv)[:2000] or "[%s]" % name,
+        "command": command[:2000] or "[%s]" % name,
         "user": processes.user_of(root, pid),
         "started": started,
     }
+
+
+_boots: Dict[str, Tuple[float, Optional[float]]] = {}
+"""Where processes are listed -> when the time of the boot was read, and that time.
+
+The kernel counts every interrupt of every CPU for whoever opens that file.
+"""
+
+
+def _boot_time(root: str) -> Optional[float]:
+    now = time.monotonic()
+    if root not in _boots or now - _boots[root][0] > BOOT_KNOWN_S:
+        _boots[root] = (now, processes.boot_time(root))
+    return _boots[root][1]
 
 
 def _can_bind(port: int) -> bool:

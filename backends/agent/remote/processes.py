@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import time
@@ -211,6 +212,12 @@ def user_of(root: str, pid: int) -> Optional[str]:
         uid = os.stat("%s/%d" % (root, pid)).st_uid
     except OSError:
         return None
+    return _user_name(uid)
+
+
+@functools.lru_cache(maxsize=256)
+def _user_name(uid: int) -> str:
+    """A user's name, which many hosts look up elsewhere."""
     try:
         import pwd
 

@@ -1,7 +1,7 @@
 """Requests in, answers out: the method table, and replies that come as a stream.
 
 A method is a function of its params. Quick ones run at once on the thread that reads standard
-input; whatever may wait is added with `threaded=True` and gets a thread of its own, which can be
+input; whatever may wait is added with `threaded=True` and gets a thread to itself, which can be
 abandoned. A streaming method also gets a `Stream`, whose `send` waits while the far side has not
 acknowledged enough: a slow reader slows the producer, and nothing piles up in between.
 """
@@ -12,6 +12,7 @@ import json
 import threading
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
+from .hands import Hands
 from .outbox import INTERNAL_ERROR, Outbox
 
 INVALID_REQUEST = -32600
@@ -104,6 +105,7 @@ class Dispatcher:
         self._streams: Dict[int, Stream] = {}
         self._stream_count = 0
         self._running = 0
+        self._hands = Hands()
         self._lock = threading.Lock()
         self.add("stream_ack", self._stream_ack)
         self.add("stream_cancel", self._stream_cancel)
@@ -161,7 +163,7 @@ class Dispatcher:
             self._answer_error(identity, RpcError(text, BUSY))
             return
         target = self._run_stream if method.streaming else self._run_call
-        threading.Thread(target=target, args=(method, params, identity), daemon=True).start()
+        self._hands.do(lambda: target(method, params, identity))
 
     def _run_call(self, method: _Method, params: Params, identity: Any) -> None:
         try:

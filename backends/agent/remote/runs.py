@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import time
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from . import members, processes, rpc, stopnote, supervisor
 
@@ -22,6 +22,7 @@ TITLE = "gpuroom-supervisor"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,63}")
 IDENTITY = ("pid", "start_ticks", "session", "supervisor_pid", "supervisor_ticks")
 KEPT_RUNS = 20
+MOST_RECORDS = 64
 
 Params = Dict[str, Any]
 
@@ -68,12 +69,12 @@ def list_runs(params: Params, proc_root: str = "/proc") -> List[Dict[str, Any]]:
 def state(place: str) -> Optional[Dict[str, Any]]:
     """Record, whether it lives, and how it ended."""
     path = os.path.join(place, "id.json")
-    record = supervisor.read_json(path)
-    if record is None or not all(isinstance(record.get(key), int) for key in IDENTITY):
-        return None
     try:
-        owner = os.stat(path).st_uid
+        info = os.stat(path)
     except OSError:
+        return None
+    record = _record(path, info)
+    if record is None or not all(isinstance(record.get(key), int) for key in IDENTITY):
         return None
     record["dir"] = place
     same_boot = record.get("boot_id") == members.boot_id()
@@ -87,10 +88,24 @@ def state(place: str) -> Optional[Dict[str, Any]]:
         "supervised": supervised,
         "rebooted": not same_boot,
         "age_s": max(0.0, time.time() - _started_at(record)),
-        "owner": owner,
+        "owner": info.st_uid,
         "exit": supervisor.read_json(os.path.join(place, "exit.json")),
         "stop": stopnote.read(os.path.join(place, "stop.json")),
     }
+
+
+_records: Dict[str, Tuple[Tuple[int, int, int], Optional[Dict[str, Any]]]] = {}
+"""Path -> what tells whether the file is the same, and what it said: records never change."""
+
+
+def _record(path: str, info: os.stat_result) -> Optional[Dict[str, Any]]:
+    same = (info.st_ino, info.st_mtime_ns, info.st_size)
+    known = _records.get(path)
+    if known is None or known[0] != same:
+        if len(_records) >= MOST_RECORDS:
+            _records.clear()
+        known = _records[path] = (same, supervisor.read_json(path))
+    return None if known[1] is None else dict(known[1])
 
 
 def left_over(found: Dict[str, Any]) -> List[members.Member]:

@@ -83,4 +83,5 @@ def _role(view: View, bdf: str) -> Role:
         return Role.VIRTUAL if virtual else Role.NIC
     if re.search(r"non-volatile|^0x0108", class_):
         return Role.NVME
-    return Role.OTHER
+    unknown = not (class_ or name or vendor) and view.peek(f"pci/{bdf}/width")
+    return Role.UNNAMED if unknown else Role.OTHER

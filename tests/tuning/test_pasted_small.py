@@ -84,6 +84,40 @@ Latency: 1
         ),
         ("the volume root=/dev/sda1 is full=yes of files\n", {"kernel.mitigations": None}),
         ("$ cat /proc/sys/vm/swappiness\n$ nproc\n64\n", {"vm.swappiness": None}),
+        (
+            "$ cat /proc/sys/vm/swappiness /proc/sys/kernel/numa_balancing\n60\n1\n"
+            "$ cat /sys/devices/system/node/online\n0-1\n",
+            {"vm.swappiness": "INFO", "numa.balancing": "WARN"},
+        ),
+        (
+            "$ cat /proc/meminfo /proc/sys/vm/swappiness\nMemTotal: 1 kB\n10\n",
+            {"vm.swappiness": None},
+        ),
+        (
+            "$ grep . /sys/bus/pci/devices/0000:01:00.0/{current,max}_link_width\n"
+            "/sys/bus/pci/devices/0000:01:00.0/current_link_width:8\n"
+            "/sys/bus/pci/devices/0000:01:00.0/max_link_width:16\n",
+            {"pcie.link_width": "FAIL"},
+        ),
+        (
+            "$ nvidia-smi --query-gpu=index,persistence_mode,pstate --format=csv,noheader\n"
+            "0, Enabled, P0\n1, Disabled, P8\n",
+            {"gpu.persistence[0]": "PASS", "gpu.persistence[1]": "WARN"},
+        ),
+        (
+            "index, name, temperature.gpu\n0, NVIDIA A40, 40\n1, [GPU is lost], [GPU is lost]\n",
+            {"gpu.count": "FAIL"},
+        ),
+        (
+            "Memory Device\n\tSize: 64 GB\n\tSpeed: 5600 MT/s\n"
+            "\tConfigured Memory Speed: 4400 MT/s\n\nMemory Device\n\tSize: No Module Installed\n",
+            {"mem.dimms[slots]": "INFO", "mem.dimms[speed]": "INFO"},
+        ),
+        (
+            "Model: \t\t NVIDIA L40S\nBus Location: \t 0000:01:00.0\n"
+            "GPU 00000000:01:00.0\n    BAR1 Memory Usage\n        Total : 65536 MiB\n",
+            {"pcie.bar1": "PASS"},
+        ),
         (IDLE, {"cpu.cstates": "UNKNOWN"}),  # the third state was cut off
         (IDLE.replace("states: 3", "states: 2"), {"cpu.cstates": "PASS"}),
         ('openat(AT_FDCWD, "/dev/nvidiactl", O_RDWR) = 3\n', {"cuda.uvm_node": "UNKNOWN"}),

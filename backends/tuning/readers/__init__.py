@@ -66,6 +66,8 @@ READERS: Final[tuple[Reader, ...]] = (
     services.read_clock,
     services.read_meminfo,
     services.read_ibstat,
+    services.read_information,
+    services.read_memory_modules,
     services.read_gpu_list,
     logs.read_nccl,
     logs.read_histogram,

@@ -22,10 +22,12 @@ _DUMP: Final = re.compile(
     r"^\s*(?P<path>/(?:sys|proc)/[\w./:@+-]+?)\s*(?:::|:|=|\s->\s)\s*(?P<value>\S.*)?$"
 )
 _PCI_TAIL: Final = re.compile(
-    r"^(?P<path>/sys/bus/pci/devices/[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]/[\w/]+)"
+    r"^\s*(?P<path>/sys/bus/pci/devices/[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]/[\w/]+)"
     r"\s*[:=]\s*(?P<value>\S.*)$"
 )
-_CAT: Final = re.compile(r"(?:[$#>]\s*|^)(?:sudo\s+)?cat\s+(?P<path>/(?:sys|proc)/\S+)\s*$")
+_CAT: Final = re.compile(
+    r"(?:[$#>]\s*|^)(?:sudo\s+)?cat\s+(?P<paths>/(?:sys|proc)/\S+(?:\s+/(?:sys|proc)/\S+){0,20})\s*$"
+)
 _DENIED: Final = re.compile(
     r"(?:cat|ls|head|open|cannot access)\S*:?\s*(?:cannot (?:open|access|read)\s*)?'?"
     r"(?P<path>/[\w./:@+-]+)'?(?: for reading)?: (?P<error>[A-Z][A-Za-z/ ]+)$"
@@ -56,7 +58,7 @@ _MODES: Final = {"r": 4, "w": 2, "x": 1, "-": 0}
 
 def read_dump(excerpt: Excerpt) -> Iterator[Fact]:
     """`path: value` lines of a sysfs or procfs dump, `cat path` with its answer, refusals."""
-    asked = ""
+    asked: list[str] = []
     for line in excerpt.lines:
         text = line.text
         if match := _DENIED.search(text):
@@ -65,23 +67,24 @@ def read_dump(excerpt: Excerpt) -> Iterator[Fact]:
                 match["error"],
             )
             yield excerpt.fact(match["path"], None, line, error)
-            asked = ""
+            asked = [path for path in asked if path != match["path"]]
             continue
         if match := _CAT.search(text):
-            asked = match["path"]
+            asked = match["paths"].split()
+            if len(asked) > 1 and not all(p.startswith(("/sys/", "/proc/sys/")) for p in asked):
+                asked = []  # files of several lines: whose each is cannot be told
             continue
         if PROMPT.match(text):
-            asked = ""
+            asked = []
             continue
         match = _PCI_TAIL.match(text) or _DUMP.match(text)
         if match and match["value"]:
             path, value = match["path"], match["value"].strip()
             error = next((e for words, e in _ERRORS.items() if value.startswith(words)), None)
             yield excerpt.fact(path, None if error else value, line, error)
-            asked = ""
-        elif asked and text.strip() and "*" not in asked:
-            yield excerpt.fact(asked, text.strip(), line)
-            asked = ""
+            asked = []
+        elif asked and text.strip() and not any("*" in path for path in asked):
+            yield excerpt.fact(asked.pop(0), text.strip(), line)
 
 
 def read_sysctl(excerpt: Excerpt) -> Iterator[Fact]:

@@ -33,7 +33,8 @@ _SETPCI: Final = re.compile(
 _UNNAMED: Final = "unnamed"
 _FLAT: Final = re.compile(
     r"(?:Subsystem|DeviceName|Control|Flags|Physical Slot|NUMA node|IOMMU group|Latency|Interrupt|"
-    r"Bus|Region \d|Capabilities|Kernel driver in use|LnkCap|LnkSta|DevCap|DevCtl): ?\S|Memory at "
+    r"Bus|Region \d|Capabilities|Kernel (?:driver in use|modules)|LnkCap|LnkSta|DevCap|DevCtl)"
+    r": ?\S|Memory at "
 )
 """What follows a device's name at once; not indented where a paste lost its tabs."""
 _PROMPT: Final = re.compile(r"\S*[$#](?: |$)|```|[#=-]{2,}")

@@ -260,6 +260,7 @@ _PER_REASON: Final = {
     "hw_thermal_slowdown": 0x40,
     "hw_power_brake_slowdown": 0x80,
 }
+_ASKED: Final = re.compile(r"--query-gpu[= ]([a-z_.,]{3,2000}) .*--format[= ]\S*\bnoheader\b", re.I)
 _BARE: Final = re.compile(r"^(-?[\d.]+)\s*(?:W|MiB|MHz|%|C)$")
 
 
@@ -269,6 +270,10 @@ def read_csv(excerpt: Excerpt) -> Iterator[Fact]:
     rows = 0
     for line in excerpt.lines:
         if not line.text.strip():
+            continue
+        if asked := _ASKED.search(line.text):
+            # With `noheader` the command alone names the columns.
+            columns, rows = asked[1].lower().split(","), 0
             continue
         if "," not in line.text:
             columns = []
@@ -298,6 +303,8 @@ def _csv_row(excerpt: Excerpt, row: dict[str, str], order: int, line: Line) -> I
         yield excerpt.fact(f"gpu/{id_}/printed_domain", domain_as_printed(bus), line)
     mask: int | None = None
     seen = 0
+    if any("GPU is lost" in text for text in row.values()):
+        yield _lost(excerpt, id_, "GPU is lost", line)
     for name, text in row.items():
         if reason := re.fullmatch(r"clocks_(?:event|throttle)_reasons\.(\w+)", name):
             bit = _PER_REASON.get(reason[1])

@@ -9,6 +9,9 @@ from typing import Final
 from backends.tuning.facts import Fact
 from backends.tuning.gpus import model_of
 from backends.tuning.readers.excerpt import Excerpt, Line
+from backends.tuning.readers.pci_address import address
+
+MAX_ROWS: Final = 4000
 
 _GPU: Final = re.compile(r"^GPU (?P<index>\d{1,3}): (?P<name>.+?) \(UUID: (?P<uuid>[\w-]+)\)$")
 _LINK: Final = re.compile(r"^\s*Link (?P<link>\d{1,3}): (?P<state><inactive>|[\d.]+ GB/s)$")
@@ -92,6 +95,27 @@ def read_ibstat(excerpt: Excerpt) -> Iterator[Fact]:
                 yield excerpt.fact(f"{base}/rate", f"{match[1]} Gb/sec", line)
             elif match := re.match(r"Link layer: (\w+)$", text):
                 yield excerpt.fact(f"{base}/link_layer", match[1], line)
+
+
+def read_information(excerpt: Excerpt) -> Iterator[Fact]:
+    """`/proc/driver/nvidia/gpus/ADDRESS/information`."""
+    name = ""
+    for line in excerpt.lines:
+        if match := re.match(r"\s*Model:\s+(\S.{2,80})$", line.text):
+            name = match[1].strip()
+        elif name and (match := re.match(r"\s*Bus Location:\s+([0-9a-f:.]{7,16})$", line.text)):
+            id_ = address(match[1])
+            if id_:
+                yield excerpt.fact(f"gpu/{id_}/name", name, line)
+            name = ""
+
+
+def read_memory_modules(excerpt: Excerpt) -> Iterator[Fact]:
+    """`dmidecode -t memory`, as the command that the agent runs."""
+    first = next((n for n in excerpt.lines if n.text.strip() == "Memory Device"), None)
+    if first is not None:
+        kept = [n.text for n in excerpt.lines if n.number >= first.number][:MAX_ROWS]
+        yield excerpt.fact("cmd/dmidecode -t 17", "\n".join(kept), first)
 
 
 def read_gpu_list(excerpt: Excerpt) -> Iterator[Fact]:

@@ -68,8 +68,11 @@ async def test_its_own_route_by_token_ids(llama: LlamaServer, tmp_path: Path) ->
     assert ledger.server_input == 16 * 96
     assert ledger.foreign_output_share == 0.0
     assert {record.cached_tokens for record in records} == {0}
-    # Where such characters leave the tokens of an event unknown there is no such figure.
-    assert (step.itl_s is not None) is all(record.tokens_known for record in records)
+    # Where such characters leave the tokens of an event unknown there is no such figure, nor where
+    # a busy machine read every answer in one piece.
+    apart = [record for record in records if record.gaps_us]
+    known = all(record.tokens_known for record in apart)
+    assert (step.itl_s is not None) is (known and bool(apart))
 
 
 async def test_its_timings_and_ours(llama: LlamaServer, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def test_an_imported_llama_server_is_started_again(shell: Shell, tmp_path: Path)
     shutil.copy(LLAMA, program)
     model = tiny_gguf(tmp_path / "tiny.gguf")
     command = [sys.executable, str(program), "--model", str(model), "--port", str(free_port())]
+    command += ["--parallel", "2", "--ctx-size", "512"]
     place = str(paths.config_file())
     Path(place).parent.mkdir(parents=True, exist_ok=True)
     with (tmp_path / "log").open("wb") as log:
@@ -44,6 +45,9 @@ def test_an_imported_llama_server_is_started_again(shell: Shell, tmp_path: Path)
     try:
         pid = str(process.pid)
         assert shell.run("wait-ready", pid, "--host", "local", "--timeout", "60")[0] == 0
+        status, told, said = shell.run("adopt", "local", pid)
+        assert status == 0, said
+        assert (told["state"], told["engine"]) == ("ready", "llamacpp")
         status, _, said = shell.run(
             "servers", "import", "local", pid, "--name", "again", "--append", place
         )
@@ -56,4 +60,12 @@ def test_an_imported_llama_server_is_started_again(shell: Shell, tmp_path: Path)
     assert status == 0, said
     words = Path(f"/proc/{answer['started']['pid']}/cmdline").read_text().rstrip("\0").split("\0")
     assert words == command
+    status, told, said = shell.run("config", "again")
+    assert told["asked"]["n_ctx"] == "512", said
+    status, told, said = shell.run("config", "again", "--effective")
+    rows = {row["name"]: (row["asked"], row["effective"], row["standing"]) for row in told}
+    assert rows["n_ctx"][2] == "same", rows
+    wrong = [row for row in told if row["standing"] in ("differs", "unasked")]
+    assert told[: len(wrong)] == wrong, "what differs comes first"
+    assert status == (13 if wrong else 0)
     assert shell.run("stop", "again")[0] == 0

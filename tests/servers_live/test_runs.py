@@ -49,15 +49,20 @@ def free_port() -> int:
 
 async def test_a_run_is_written_down_and_its_arguments_arrive_as_they_are(host: Host) -> None:
     words = ["a b", "'\"`$(id)`", "=ls", "*", "日本", "new\nline", "--api-key", "geheim"]
-    code = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['HF_TOKEN']]))"
+    code = (
+        "import json, os, sys; alone = os.getsid(0) == os.getpgrp() == os.getpid(); "
+        "print(json.dumps([sys.argv[1:], os.environ['HF_TOKEN'], sys.stdin.read(), alone]))"
+    )
     answer = await host.start(
         "args", sys.executable, "-c", code, *words, env={"HF_TOKEN": "hf_" + "x" * 20}
     )
     record = answer["started"]
     state = await host.until(record["dir"], lambda state: state["exit"] is not None)
     assert state["exit"]["code"] == 0
-    argv, token = json.loads(Path(record["log"]).read_text())
+    argv, token, asked, alone = json.loads(Path(record["log"]).read_text())
     assert argv == words
+    assert asked == "", "nobody is there to type"
+    assert alone, "in a session and a process group of its own"
     assert token == "hf_" + "x" * 20
     kept = Path(record["dir"], "id.json").read_text()
     assert "geheim" not in kept

@@ -156,13 +156,16 @@ def table_row(
 
 def _troubles(load: Load, failures_shown: bool, width: int) -> str:
     """Why a load's figures are not to be trusted, in words that fit whole; shorter if they must."""
-    failed = f"{load.failed} failed " if load.failed and not failures_shown else ""
-    if load.valid:
-        return failed
-    if len(f"client-limited {failed}") <= width + 1:  # The last space falls off.
-        return f"client-limited {failed}"
-    thousands = f"{load.failed // 1000}k failed " if load.failed >= 1000 else failed
-    return f"limited {thousands}"
+    failed, thousands = "", ""
+    if load.failed and not failures_shown:
+        failed = f"{load.failed} failed"
+        thousands = f"{load.failed // 1000}k failed" if load.failed >= 1000 else failed
+    words = [failed, thousands, thousands.replace(" failed", " bad")]
+    if not load.valid:
+        words = [f"client-limited {failed}", f"limited {thousands}", f"client {words[2]}"]
+    fitting = [text.rstrip() for text in words if len(text.rstrip()) <= width]
+    found = fitting[0] if fitting else "!"
+    return f"{found} " if found else ""
 
 
 def word_spans(word: StepWord, width: int) -> Sequence[tuple[str, str]]:

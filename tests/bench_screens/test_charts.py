@@ -16,6 +16,7 @@ import pytest
 from backends.bench.compare import Word, compare
 from backends.bench.compare_steps import StepWord, step_words
 from backends.bench.overview import loads_of
+from backends.bench.results import ClientHealth
 from screens.result_charts import chart_rows, short
 from screens.result_table import LoadLine, columns_for, table_row
 from tests.bench_data.runs import run
@@ -173,3 +174,20 @@ def test_a_line_that_goes_on_is_broken_between_words() -> None:
     assert lines[1] == [("58.1%", "strong")]
     assert len(between_words(spans, 4, 2)) == 2
     assert between_words([], 10, 2) == [[]]
+
+
+def test_what_is_wrong_with_a_load_is_never_cut_in_a_word() -> None:
+    whole = {"client-limited", "limited", "client", "!", "1200", "1k", "3", "failed", "bad", ""}
+    for valid in (True, False):
+        for failures in (0, 3, 1200):
+            client = ClientHealth(valid=valid)
+            step = msgspec.structs.replace(run(1).steps[0], client=client, failed=failures)
+            (load,) = loads_of(msgspec.structs.replace(run(1), steps=(step,)))
+            line = LoadLine(load=load)
+            for width in range(40, 121):
+                row = table_row(
+                    line, width, current=False, marked=False, glyphs=UNICODE, words=False
+                )
+                said = " ".join(text for text, token in row.spans if token == "critical")
+                assert set(said.split()) <= whole, (width, said)
+                assert bool(said.strip()) is (not valid or failures > 0)

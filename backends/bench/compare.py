@@ -302,14 +302,14 @@ def _with_word(row: Row, adjusted_p: float, smallest_change: float) -> Row:
         more_of_it = estimate.ratio > 1
         better = more_of_it == row.metric.higher_is_better
         word = Word.FASTER if better else Word.SLOWER
-    elif estimate.within(negligible):
+    elif _same(estimate, negligible):
         remark = f"the same within {_percent(negligible)}"
     else:
         units = min(row.repetitions) if estimate.by_repetitions else min(row.blocks)
         unit = "repetitions" if estimate.by_repetitions else "blocks"
         # The level that is left for one test when none has been decided: a share of the whole.
         level = LEVEL * min(1.0, estimate.p / adjusted_p) if adjusted_p < 1 else LEVEL / 2
-        same = estimate.within(smallest_change)
+        same = _same(estimate, smallest_change)
         change = negligible if same else smallest_change
         # Enough for most pairs of runs may still not have been enough for this one.
         more = estimate.more_for(change, units, level) or estimate.more_to_tell(
@@ -322,6 +322,13 @@ def _with_word(row: Row, adjusted_p: float, smallest_change: float) -> Row:
         row.step, row.metric, word, row.a, row.b, estimate, adjusted_p, row.blocks,
         row.repetitions, remark, more, unit,
     )  # fmt: skip
+
+
+def _same(estimate: Estimate, change: float) -> bool:
+    """Whether two runs are shown to be the same within a share, as the interval says too."""
+    return (
+        estimate.within(change) and estimate.low > 1 / (1 + change) and estimate.high < 1 + change
+    )
 
 
 def _percent(share: float) -> str:

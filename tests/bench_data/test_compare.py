@@ -93,6 +93,16 @@ def test_the_same_run_twice_is_the_same_within_2_percent() -> None:
     assert comparison.overall.estimate.ratio == 1
 
 
+def test_what_is_called_the_same_has_an_interval_that_says_so() -> None:
+    rows = [row for i in range(8) for row in compare(run(2 * i), run(2 * i + 1)).rows]
+    said = [row for row in rows if row.remark.startswith("the same within")]
+    assert len(said) > 20
+    for row in said:
+        change = 0.02 if "2%" in row.remark else 0.01
+        assert row.estimate is not None
+        assert 1 / (1 + change) < row.estimate.low < row.estimate.high < 1 + change
+
+
 def test_a_difference_too_small_to_matter_has_no_word() -> None:
     quiet = {"spread": 0.0003, "blocks": 20}
     a, b = run(1, **quiet), run(2, speed=0.998, **quiet)  # type: ignore[arg-type]

@@ -185,7 +185,7 @@ def write_script(snapshot: Snapshot) -> Path:
 
 
 def shell_script(snapshot: Snapshot) -> str:
-    """A POSIX shell script that puts everything back, last first; needs nothing but sh and printf.
+    """A POSIX shell script that puts everything back, last first; its status is 1 where it can't.
 
     Run it on the machine that its parts name, as root; `ROOT` may name another folder than /.
     """
@@ -196,6 +196,8 @@ def shell_script(snapshot: Snapshot) -> str:
         "# Puts back what was there before. Run as root: sh FILE host|guest",
         'WHERE="${1:-host}"',
         'ROOT="${ROOT:-}"',
+        "status=0",
+        'failed() { echo "not put back: $1" >&2; status=1; }',
         'boot() { [ "$(cat "$ROOT/proc/sys/kernel/random/boot_id")" = "$1" ] ||'
         ' echo "note: another boot than the snapshot\'s" >&2; }',
     ]
@@ -206,19 +208,35 @@ def shell_script(snapshot: Snapshot) -> str:
             if saved.vantage is vantage:
                 lines += [f"  {line}" for line in _restoring(saved)]
         lines.append("fi")
+    lines.append('exit "$status"')
     return "\n".join(lines) + "\n"
 
 
 def _restoring(saved: Saved) -> list[str]:
     if saved.kind == "command":
         said = f"# {_comment(shlex.join(saved.argv))}"
-        return [said, shlex.join(saved.undo)] if saved.undo else [f"{said}: nothing takes it back"]
+        if not saved.undo:
+            return [f"{said}: nothing takes it back"]
+        undo = shlex.join(saved.undo)
+        return [said, f"{undo} || failed {shlex.quote(undo)}"]
     target = f'"$ROOT"{shlex.quote(saved.path)}'
+    failed = f"failed {shlex.quote(saved.path)}"
     if saved.old is None:
-        return [f"rm -f -- {target}"]
+        return [f"rm -f -- {target} || {failed}"]
     old = value_to_restore(saved.old) if saved.kind == "write" else saved.old
     octal = "".join(f"\\{byte:03o}" for byte in old)
-    return [f"printf '{octal}' > {target}"]
+    if saved.kind == "write":
+        return [f"printf '{octal}' > {target} || {failed}"]
+    # Beside it first, so that the file is replaced whole; `cp` keeps what owner and mode it has.
+    mode = 0o644 if saved.mode is None else saved.mode
+    new = f'"$ROOT"{shlex.quote(saved.path + ".gpuroom-new")}'
+    folder = f'"$ROOT"{shlex.quote(saved.path.rpartition("/")[0] or "/")}'
+    return [
+        f"mkdir -p -- {folder}",
+        f"{{ [ ! -e {target} ] || cp -p -- {target} {new}; }} &&",
+        f"  printf '{octal}' > {new} && chmod {mode:o} {new} &&",
+        f"  mv -f -- {new} {target} || {failed}",
+    ]
 
 
 def _comment(text: str) -> str:

@@ -15,12 +15,15 @@ from backends.errors import AgentError, UsageError
 from backends.tuning import apply as applying
 from backends.tuning import prepare
 from backends.tuning.desk import Desk
+from backends.tuning.facts import Vantage
 from backends.tuning.findings import Verdict
 from backends.tuning.fixes import Fix, Write, kernel_flags
 from backends.tuning.machines import Machines, needs_name
 from backends.tuning.snapshot import (
     Outcome,
     Result,
+    Saved,
+    Snapshot,
     decode_results,
     decode_snapshot,
     encode,
@@ -200,6 +203,44 @@ async def test_the_kernel_command_line_twice_in_a_row(open_hosts: Open, tree: Tr
         assert tree.read("/refreshed") == b"run\nrun\n", "and the loader is told"
 
 
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_the_script_of_a_snapshot_puts_back_any_bytes(tree: Tree, shell: str) -> None:
+    odd = bytes(range(256)) + b"%s %d 'x' \\n $(id) `id`\n\n"
+    tree.put("/etc/pve/lxc/129.conf", b"new\n").chmod(0o640)
+    before = (Saved("a.b", "file", Vantage.HOST, "/etc/pve/lxc/129.conf", odd, 0o640),
+              Saved("a.b", "file", Vantage.HOST, "/etc/gone it's/x.conf", b"-n", 0o600),
+              Saved("a.b", "file", Vantage.HOST, "/etc/ours.conf"),
+              Saved("c.d", "write", Vantage.HOST, "/sys/thp", b"always [madvise] never\n"),
+              Saved("e.f", "command", Vantage.HOST, argv=("x",), undo=("false", "a b")),
+             )  # fmt: skip
+    tree.put("/etc/ours.conf", "ours\n")
+    tree.put("/sys/thp", "[always] madvise never\n")
+    snapshot = Snapshot("s", "gpu01\nrm -rf /", {Vantage.HOST: "gpu01"}, {Vantage.HOST: BOOT_B},
+                        "now", "me", {Vantage.HOST: "/"}, before)  # fmt: skip
+    done = replay(snapshot, tree, shell)
+    assert done.returncode == 1, "what could not be taken back is not kept silent"
+    assert b"not put back: false 'a b'" in done.stderr
+    assert b"another boot" in done.stderr
+    assert tree.read("/etc/pve/lxc/129.conf") == odd
+    assert tree.at("/etc/pve/lxc/129.conf").stat().st_mode & 0o777 == 0o640
+    assert tree.read("/etc/gone it's/x.conf") == b"-n"
+    assert tree.at("/etc/gone it's/x.conf").stat().st_mode & 0o777 == 0o600
+    assert not tree.at("/etc/ours.conf").exists()
+    assert tree.read("/sys/thp") == b"madvise\n", "what the kernel takes for it"
+    assert not list(tree.folder.rglob("*gpuroom-new"))
+
+
+def replay(snapshot: Snapshot, tree: Tree, shell: str = "sh") -> subprocess.CompletedProcess[bytes]:
+    """Run the script of a snapshot below a folder."""
+    return subprocess.run(
+        [shutil.which(shell) or shell, "-s", "host"],
+        input=shell_script(snapshot).encode(),
+        env={"ROOT": str(tree.folder), "PATH": os.environ["PATH"]},
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+
+
 async def test_the_script_of_a_snapshot_puts_everything_back(open_hosts: Open, tree: Tree) -> None:
     before = everything(tree)
     async with open_hosts(GPU01) as (session,):
@@ -208,12 +249,8 @@ async def test_the_script_of_a_snapshot_puts_everything_back(open_hosts: Open, t
         await bench.carry_out(plan)
     assert everything(tree) != before
     assert decode_snapshot(encode(plan.snapshot)) == plan.snapshot
-    subprocess.run(
-        [shutil.which("sh") or "sh", "-s", "host"],
-        input=shell_script(plan.snapshot).encode(),
-        env={"ROOT": str(tree.folder), "PATH": os.environ["PATH"]},
-        check=True,
-    )
+    done = replay(plan.snapshot, tree)
+    assert (done.returncode, done.stderr) == (0, b"")
     assert everything(tree) == before
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backends.bench.identify import READY_PATHS, Server
-from backends.bench.plan import Plan
+from backends.bench.plan import Choice, Length, Plan, Uniform
 from backends.bench.results import Finding, Severity
 from backends.bench.servermetrics import Reading, difference
 from backends.bench.steps import StepSpec
@@ -106,20 +106,23 @@ def client_room(room: Room, steps: Sequence[StepSpec]) -> list[Finding]:
 def fits(plan: Plan, server: Server) -> list[Finding]:
     """Whether the plan's lengths fit the server."""
     findings: list[Finding] = []
-    longest = max(
-        (
-            part.input + part.output
-            for part in plan.parts
-            if isinstance(part.input, int) and isinstance(part.output, int)
-        ),
-        default=0,
-    )
-    if server.context is not None and longest > server.context:
+    least = max((_least(part.input) + _least(part.output) for part in plan.parts), default=0)
+    most = max((_most(part.input) + _most(part.output) for part in plan.parts), default=0)
+    if server.context is not None and least > server.context:
         findings.append(
             Finding(
                 key="context",
                 severity=Severity.ERROR,
-                text=f"requests of {longest} tokens do not fit a context of {server.context}",
+                text=f"requests of {least} tokens do not fit a context of {server.context}",
+            )
+        )
+    elif server.context is not None and most > server.context:
+        findings.append(
+            Finding(
+                key="context",
+                severity=Severity.WARNING,
+                text=f"requests of up to {most} tokens are among those of the plan, and the "
+                f"context is {server.context}: they will fail",
             )
         )
     if server.engine == "unknown":
@@ -132,6 +135,24 @@ def fits(plan: Plan, server: Server) -> list[Finding]:
             )
         )
     return findings
+
+
+def _least(length: Length) -> int:
+    """Tokens that every request of a part has."""
+    if isinstance(length, int):
+        return length
+    return min(length.values) if isinstance(length, Choice) else length.low
+
+
+def _most(length: Length) -> int:
+    """Tokens that some requests of a part will have; where nothing cuts them off, the mean."""
+    if isinstance(length, int):
+        return length
+    if isinstance(length, Choice):
+        return max(length.values)
+    if isinstance(length, Uniform):
+        return length.high
+    return length.high or round(length.mean)
 
 
 def idle(readings: Sequence[Reading], error: str | None) -> list[Finding]:

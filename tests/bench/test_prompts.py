@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -191,6 +194,30 @@ async def test_without_a_tokenizer_two_probes_calibrate() -> None:
     assert made.prompt["overhead"] == 12
     assert not made.ignore_eos
     assert "answers may be shorter" in made.notes[0]
+
+
+async def test_words_by_a_local_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package is asked as its own documentation has it; it is none of ours."""
+    path = tmp_path / "tokenizer.json"
+    path.write_text("{}")
+    read: list[str] = []
+
+    class Tokenizer:
+        @classmethod
+        def from_file(cls, name: str) -> Tokenizer:
+            read.append(name)
+            return cls()
+
+        def encode(self, text: str) -> SimpleNamespace:
+            return SimpleNamespace(ids=[0, *text.split()])
+
+    monkeypatch.setitem(sys.modules, "tokenizers", SimpleNamespace(Tokenizer=Tokenizer))
+    fake = Fake(v1__chat__completions=usage_of(9, 1.0))
+    made = await prepare(with_(route="chat", tokenizer=str(path)), Server("tgi", model="m"), fake)
+    assert read == [str(path)]
+    assert made.source is PromptSource.LOCAL_TOKENIZER
+    assert made.prompt["words"] == list(WORDS)
+    assert made.prompt["overhead"] == 9
 
 
 async def test_a_local_tokenizer_that_is_not_there(tmp_path: Any) -> None:

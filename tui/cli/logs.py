@@ -6,12 +6,12 @@ import argparse
 import asyncio
 import json
 import sys
-from collections import deque
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from backends.servers.logphases import PhaseFinder
     from backends.servers.logquery import Query
     from backends.servers.logstore import LogStore
     from backends.servers.logtext import Item
@@ -82,7 +82,7 @@ async def _logs(arguments: argparse.Namespace, query: Query) -> int:
     from backends.servers.catalogue import load_catalogue
     from backends.servers.desk import ServerDesk
     from backends.servers.engines import Phase
-    from backends.servers.logphases import guess_engine, of_phase
+    from backends.servers.logphases import PhaseFinder, guess_engine, of_phase
     from backends.servers.logplaces import find_log
     from backends.servers.logquery import Query
     from backends.servers.logstore import LogStore
@@ -102,12 +102,13 @@ async def _logs(arguments: argparse.Namespace, query: Query) -> int:
         store = LogStore(session, place, asked_by="logs")
         try:
             await store.open_end()
-            if arguments.phase:
-                engine = await guess_engine(store)
-                printer.only, query = query, Query(test=of_phase(engine, Phase(arguments.phase)))
-            at = await _print_old(store, query, arguments, printer)
+            finder = PhaseFinder(await guess_engine(store)) if arguments.phase else None
+            at = await _print_old(store, query, arguments, printer, finder)
             printer.flush()
             if arguments.follow:
+                if finder is not None:
+                    test = of_phase(finder.reader, Phase(arguments.phase))
+                    printer.only, query = query, Query(test=test)
                 await _print_new(store, query, printer, at)
         finally:
             await store.close()
@@ -115,9 +116,12 @@ async def _logs(arguments: argparse.Namespace, query: Query) -> int:
 
 
 async def _print_old(
-    store: LogStore, query: Query, arguments: argparse.Namespace, printer: Printer
-) -> int:
+    store: LogStore, query: Query, arguments: argparse.Namespace, printer: Printer,
+    finder: PhaseFinder | None,
+) -> int:  # fmt: skip
     """What is in the log by now; gives where to go on. Followed, an unfinished line waits."""
+    from backends.servers.engines import Phase
+    from backends.servers.logphases import stretches
     from backends.servers.logtimes import TimeSearch
 
     text = store.text
@@ -127,25 +131,22 @@ async def _print_old(
     start = text.start
     if arguments.since is not None:
         start = await store.find_time(TimeSearch(text, arguments.since))
-    if arguments.phase:
-        # What phase a line belongs to is told by all the lines before it.
-        newest: deque[Item] = deque(maxlen=count)
-
-        def keep(item: Item) -> bool:
-            if item.offset >= start and printer.wants(item):
-                newest.append(item)
-                if count is None:
-                    printer.show(newest.popleft())
-            return True
-
-        await store.scan(query, text.start, back=False, on_item=keep, until=end)
-        for item in newest:
-            printer.show(item)
-    elif count is None:
-        await store.scan(query, start, back=False, on_item=printer.show, until=end)
-    else:
-        for item in await store.last(query, count, start=start, end=end):
-            printer.show(item)
+    wanted = [(start, end)]
+    if finder is not None:
+        found = await stretches(store, finder, Phase(arguments.phase), end)
+        wanted = [(max(start, begin), stop) for begin, stop in found if stop > start]
+    if count is None:
+        for begin, stop in wanted:
+            inside = query.narrowed(between=(begin, stop))
+            await store.scan(inside, begin, back=False, on_item=printer.show, until=stop)
+        return end
+    newest: list[Item] = []
+    for begin, stop in reversed(wanted):
+        newest = [*await store.last(query, count - len(newest), start=begin, end=stop), *newest]
+        if len(newest) >= count:
+            break
+    for item in newest:
+        printer.show(item)
     return end
 
 

@@ -26,7 +26,7 @@ FRESH: Final = {
     "/proc/sys/kernel/watchdog": "1",
     "/proc/sys/vm/max_map_count": "65530",
     "/proc/sys/vm/swappiness": "60",
-    "/proc/sys/vm/zone_reclaim_mode": "1",
+    "/proc/sys/vm/zone_reclaim_mode": "0",
     "/proc/sys/vm/overcommit_memory": "0",
     "/proc/sys/vm/dirty_ratio": "20",
     "/proc/sys/vm/dirty_bytes": "0",
@@ -41,6 +41,8 @@ FRESH: Final = {
 """What the kernel begins with."""
 IGNORED: Final = "/proc/sys/vm/zone_reclaim_mode"
 """A setting that is taken and put back at once: a fix that does not hold."""
+HELD: Final = "1\n"
+"""What it is put back to."""
 GRUB: Final = "/etc/default/grub"
 _CHANGED: Final = (GRUB, "/etc/sysctl.d", "/etc/tmpfiles.d", "/etc/modprobe.d", "/etc/pve/lxc")
 
@@ -81,8 +83,8 @@ def command_line(folder: Path) -> str:
 def put_back(folder: Path) -> None:
     """What runs on this host undoes one setting, as tuning daemons do: it never holds."""
     with contextlib.suppress(OSError):
-        if (folder / IGNORED.lstrip("/")).read_text() != FRESH[IGNORED] + "\n":
-            put(folder, IGNORED, FRESH[IGNORED] + "\n")
+        if (folder / IGNORED.lstrip("/")).read_text() != HELD:
+            put(folder, IGNORED, HELD)
 
 
 def changed_for_s(folder: Path) -> float | None:

@@ -81,7 +81,9 @@ VALUES: Final = {
         {"runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}}
     ),
     "/etc/pve/lxc/129.conf": CONTAINER,
-    "/etc/sysctl.d/99-vendor.conf": "# of the maker's installer\nkernel.numa_balancing = 1",
+    "/etc/sysctl.d/99-vendor.conf": (
+        "# of the maker's installer\nkernel.numa_balancing = 1\nvm.zone_reclaim_mode = 1"
+    ),
     "/etc/systemd/system/multi-user.target.wants/README": "",
     "/etc/tmpfiles.d/demo.conf": "# nothing yet",
     "/usr/lib/systemd/system/nvidia-persistenced.service": "[Unit]\nDescription=NVIDIA Persistence",

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from backends.config import HostConfig
+from backends.errors import AgentError
 from backends.hub import RoomHub
 from backends.model import DriverState, HostSnapshot, LinkState
 from backends.session import HostSession
@@ -21,6 +22,8 @@ from backends.sim.proc_tree import BOOT_ID, CPUS
 from backends.sim.server import simulated_modules, simulated_settings
 from backends.tuning.desk import Desk
 from backends.tuning.machines import Machines
+from backends.tuning.measurements.parts import PARTS
+from backends.tuning.measurements.run import measure
 from backends.tuning.snapshot import Outcome
 from backends.tuning.steps import Form
 from tests.telemetry.test_decode import assert_honest
@@ -146,6 +149,8 @@ async def test_the_machine_that_plays_the_demo_host_is_never_changed(tmp_path: P
             await session.request(
                 "changes.carry_out", asked, asked_by="test", what="change", changes_host=True
             )
+        with pytest.raises(AgentError, match="a simulated host has nothing to measure"):
+            await measure(session, PARTS[:1])
     assert not file.exists()
 
 

@@ -58,7 +58,9 @@ ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 def register(agent: Any) -> None:
     """Add the methods of this area."""
-    agent.methods.add_stream("measure.run", run)
+    # A simulated host lies in a folder: what could be measured is the machine that plays it.
+    played = "root" in agent.settings
+    agent.methods.add_stream("measure.run", _refuse if played else run)
     agent.on_end(measure_child.end_all)
 
 
@@ -80,6 +82,13 @@ def run(params: Dict[str, Any], stream: Any) -> None:
         stream.send({"status": BUSY, "words": "; ".join(holding)[:300]})
         return
     _Measurement(params, stream, parts).everything()
+    stream.send({"status": 0, "words": ""})
+
+
+def _refuse(params: Dict[str, Any], stream: Any) -> None:
+    for part in params.get("parts") or ():
+        words = "a simulated host has nothing to measure"
+        stream.send({"part": str(part), "status": 1, "words": words})
     stream.send({"status": 0, "words": ""})
 
 

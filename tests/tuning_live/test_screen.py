@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from msgspec.structs import replace
 from textual.pilot import Pilot
 from textual.widgets import Input
 
 from backends.config import Config, HostConfig
 from backends.hub import RoomHub as RealHub
 from backends.link.base import Prompter
+from backends.storage.tuning_tables import TuningHistory
 from backends.tuning import desk as desks
 from backends.tuning.changed import RootNeeded
 from backends.tuning.desk import Desk
@@ -24,7 +26,7 @@ from backends.tuning.measurements import experiment
 from backends.tuning.measurements.desk import Wishes
 from backends.tuning.measurements.parts import chosen
 from backends.tuning.measurements.run import Measured
-from backends.tuning.snapshot import Outcome
+from backends.tuning.snapshot import Outcome, decode_results, encode
 from screens.auth import AuthScreen
 from screens.confirm import ConfirmScreen
 from screens.finding import FindingScreen
@@ -167,6 +169,15 @@ async def test_judged_marked_changed_and_taken_back(tree: Tree) -> None:
         assert tree.read(BALANCING) == b"0\n"
         assert "PASS: kernel.numa_balancing = 0" in on.text
         assert "1 applied" in on.text
+        # As if gpuroom had been killed in the middle of it: the next look offers the way back.
+        with closing(TuningHistory.at_home()) as history:
+            (made,) = history.snapshots("gpu01")
+            begun = [replace(r, outcome=Outcome.BEGUN) for r in decode_results(made.results)]
+            history.set_results(made.snapshot_id, encode(tuple(begun)))
+        await on.pilot.press("r")
+        words = "it was cut, or is still at work: numa.balancing was begun; u takes it back"
+        await until(on.pilot, lambda: words in on.notices)
+        await on.still()
         await on.pilot.press("u")
         await on.asked()
         assert f"put back '1' into {BALANCING} on gpu01" in on.text

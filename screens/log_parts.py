@@ -66,7 +66,7 @@ class LogStatus(RowsView):
     def __init__(self, look: Look) -> None:
         super().__init__(look)
         self._left: list[Span] = []
-        self._right: list[Span] = []
+        self._right: Sequence[Sequence[Span]] = [()]
 
     def show(self, screen: LogScreen) -> None:
         """Draw the state of a screen."""
@@ -97,21 +97,29 @@ class LogStatus(RowsView):
             left.append((" only: " + ", ".join(parts), "accent"))
         if screen.jobs.note:
             left.append((f" {screen.jobs.note}", "text"))
-        right: list[Span] = []
+        matches: list[Span] = []
         if screen.jobs.matches:
-            right.append((screen.jobs.matches + "  ", "dim"))
+            matches.append((screen.jobs.matches + "  ", "dim"))
+        errors: list[Span] = []
         if screen.pins.errors:
-            errors = f"{screen.pins.errors:,} error{'' if screen.pins.errors == 1 else 's'}"
-            right.append((f"{errors} near the end  ", "critical"))
+            count = f"{screen.pins.errors:,} error{'' if screen.pins.errors == 1 else 's'}"
+            errors.append((f"{count} near the end  ", "critical"))
         size = text.end - text.start
         share = 100.0 if view.follow or not size else 100 * (view.cursor - text.start) / size
         lines = text.estimated_lines
         about = f"about {lines:,} lines, " if lines else ""
-        right.append((f"{share:.0f} % of {about}{fmt.size(size)} ", "dim"))
+        place: Span = (f"{share:.0f} % of {about}{fmt.size(size)} ", "dim")
+        short: Span = (f"{share:.0f} % ", "dim")
+        # The newest errors are pinned above: their number makes way first.
+        right = [
+            (*matches, *errors, place), (*matches, place), (*matches, short), (short,), (),
+        ]  # fmt: skip
         self._left, self._right = left, right
         self.redraw()
 
     def rows_for(self, width: int, height: int) -> Sequence[Row]:
-        """The line."""
-        line = Line().extend(self._left).right(self._right, width)
-        return [line.row(width, "bar-row")]
+        """The line, with as much on its right as has room."""
+        line = Line().extend(self._left)
+        room = width - line.width - 1
+        right = next((spans for spans in self._right if Line().extend(spans).width <= room), ())
+        return [line.right(right, width).row(width, "bar-row")]

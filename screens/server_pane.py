@@ -93,7 +93,8 @@ class ServerPane(Pane, RowList):
         shown = self._shown()
         current = self.cursor_index(self.keys())
         below = self._below(shown, width) if shown is not None else []
-        space = max(1, height - min(len(below), max(3, height // 2)))
+        log = sections.log_rows(shown, width, glyphs) if shown is not None else []
+        space = max(1, height - min(len(below) + len(log), max(3, height // 2)))
         self.top = min(max(self.top, current - space + 1, 0), current)
         found = [
             rows.list_row(
@@ -101,7 +102,10 @@ class ServerPane(Pane, RowList):
             )
             for number, view in enumerate(self.views)
         ][self.top : self.top + space]  # fmt: skip
-        return [*found, *below]
+        # Of the log's lines the newest are those that must not fall off the pane's end.
+        room = height - len(found) - len(below) - 1
+        newest = [log[0], *log[1:][-room:]] if log and room > 0 else []
+        return [*found, *below, *newest]
 
     def _below(self, view: ServerView, width: int) -> list[Row]:
         glyphs = self.look.glyphs
@@ -121,5 +125,4 @@ class ServerPane(Pane, RowList):
             found += sections.cause_rows(view, width, glyphs, headed=False)
         elif view.starts:
             found += sections.phase_rows(view, width, glyphs)
-        found += sections.warning_rows(view, width, glyphs)
-        return found + sections.log_rows(view, width, glyphs)
+        return found + sections.warning_rows(view, width, glyphs)

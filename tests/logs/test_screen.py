@@ -118,6 +118,28 @@ async def test_the_status_line_is_drawn_with_the_key(
         assert "100 %" not in log.text
 
 
+async def test_in_a_narrow_status_line_the_place_outlasts_the_number_of_errors(
+    host: RealHost, tmp_path: Path
+) -> None:
+    path = tmp_path / "server.log"
+    path.write_text(log_lines(3000) + TRACE + log_lines(300))
+    async with make_app(make_hub()).run_test(size=(80, 24)) as pilot:
+        log = await opened(pilot, host, path)
+        await log.sees("1 error near the end")
+        await log.type("slash", "step 2..")
+        await log.sees("lines match")
+        await log.press("L")
+        await log.sees("only: level warning+")
+        status = log.screen.status
+        line = "".join(text for text, _ in status.rows_for(80, 1)[0].spans)
+        assert "lines match" in line
+        assert " % of about " in line
+        assert "near the end" not in line
+        line = "".join(text for text, _ in status.rows_for(40, 1)[0].spans)
+        assert "only: level warning+" in line
+        assert line.rstrip().endswith("%")
+
+
 async def test_search_in_both_directions(host: RealHost, tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     path.write_text(log_lines(20000))

@@ -257,6 +257,21 @@ async def test_a_host_without_gpus_gives_their_rows_to_its_servers_and_takes_the
         assert pane.size.height == 1
 
 
+async def test_the_newest_line_of_a_log_never_falls_off_the_end_of_the_pane() -> None:
+    lines = tuple(f"loaded layer {number}" for number in range(40))
+    board = StillBoard(ready_view(last_lines=lines))
+    hub = make_hub(hosts=1)
+    app = room(board, hub)
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+        hub.host("gpu01").put(gpus=())
+        await pressed(pilot, "2")
+        text = await shown(pilot, lambda text: "log, newest lines" in text)
+        below = text.partition("log, newest lines")[2]
+        assert "loaded layer 39" in below
+        assert "loaded layer 0 " not in below
+
+
 async def test_with_several_servers_one_is_chosen_first() -> None:
     board = StillBoard(ready_view(), view("qwen"), found_view())
     app = room(board)

@@ -35,6 +35,13 @@ def read(name: str) -> dict[str, Any]:
     return value
 
 
+def write(name: str, told: dict[str, Any]) -> None:
+    """At once: whoever inspects meanwhile sees the old or the new."""
+    new = FOLDER / f".{name}.{os.getpid()}"
+    new.write_text(json.dumps(told))
+    new.replace(place_of(name))
+
+
 def alive(pid: int) -> bool:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
@@ -50,17 +57,28 @@ def start(name: str) -> None:
         command, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    told |= {"pid": child.pid, "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())}
-    place_of(name).write_text(json.dumps(told))
+    told |= {
+        "stops": False,
+        "pid": child.pid,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()),
+    }
+    write(name, told)
 
 
 def inspect(name: str) -> dict[str, Any]:
     told = read(name)
     running = alive(told.get("pid", 0))
-    status = "running" if running else "exited" if "pid" in told else "created"
+    podman_stops = told.get("stops") and Path(sys.argv[0]).name == "podman"
+    status = (
+        ("stopping" if podman_stops else "running")
+        if running
+        else "exited"
+        if "pid" in told
+        else "created"
+    )
     state = {
-        "Status": status, "Running": running, "Pid": told.get("pid", 0) if running else 0,
-        "ExitCode": 0, "OOMKilled": False,
+        "Status": status, "Running": status == "running", "ExitCode": 0, "OOMKilled": False,
+        "Pid": told.get("pid", 0) if running else 0,
         "StartedAt": f"{told.get('at', '0001-01-01T00:00:00')}.123456789Z",
     }  # fmt: skip
     return {
@@ -70,9 +88,11 @@ def inspect(name: str) -> dict[str, Any]:
 
 
 def stop(name: str) -> None:
-    pid = read(name)["pid"]
+    told = read(name)
+    pid = told["pid"]
+    write(name, told | {"stops": True})
     os.killpg(pid, signal.SIGTERM)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 3
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     if alive(pid):

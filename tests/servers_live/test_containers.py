@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,13 +114,16 @@ async def test_a_server_in_a_container_that_nobody_configured_is_found(
     program = tmp_path / "llama-server"
     program.write_text(f"#!{sys.executable}\n" + Path(profile.command[1]).read_text())
     program.chmod(0o755)
+    command = [str(program), "--port", str(profile.port)]
+    if kind == "docker":  # as many images begin
+        command = ["bash", "-ec", f"umask 022 && exec {shlex.join(command)}"]
     docker.make(
         "theirs",
-        [str(program), "--port", str(profile.port)],
+        command,
         HostConfig={"NetworkMode": "bridge"},
         NetworkSettings={"Ports": {f"{profile.port}/tcp": [{"HostPort": str(profile.port)}]}},
     )
-    docker.make("sleeper", ["sleep", "600"])
+    docker.make("sleeper", ["sleep", "600"], HostConfig=None, Config={"Env": None})
     async with desk_of() as desk:
         assert [run.profile for run in await desk.runs() if run.launcher == kind] == []
         for name in ("theirs", "sleeper"):
@@ -143,6 +148,21 @@ async def test_a_container_that_sees_no_gpu_is_told(
         assert "container-without-gpus" in [f.id for f in await desk.check(profile)]
         docker.make("box", profile.command, HostConfig={"DeviceRequests": [{"Count": -1}]})
         assert "container-without-gpus" not in [f.id for f in await desk.check(profile)]
+
+
+@pytest.mark.parametrize("kind", ["podman"])  # docker has no word for it
+async def test_a_container_that_somebody_else_stops_is_stopping(docker: Docker, kind: str) -> None:
+    profile = boxed(kind)
+    profile = replace(profile, command=(*profile.command, "--deaf"))
+    docker.make("box", profile.command, HostConfig={"NetworkMode": "host"})
+    async with desk_of(profile) as desk:
+        run = await desk.start(profile)
+        async with await desk.watch(run, profile) as watch:
+            await watch.until(is_state(*ANSWERING), DEADLINE_S)
+            stop = asyncio.create_task(_ask([kind, "stop", "box"]))
+            await watch.until(is_state(State.STOPPING), DEADLINE_S)
+            await watch.until(is_state(State.STOPPED), DEADLINE_S)
+            await stop
 
 
 async def test_two_operators_at_one_container(docker: Docker, kind: str) -> None:

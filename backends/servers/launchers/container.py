@@ -10,7 +10,7 @@ from backends.errors import AgentError
 from backends.model import Severity
 from backends.servers.asked import named_port
 from backends.servers.engines import Engine
-from backends.servers.host import CommandResult, Host, run_command
+from backends.servers.host import CommandResult, Host, StopAsked, run_command
 from backends.servers.launchers.base import (
     LaunchError,
     LogKind,
@@ -152,9 +152,10 @@ class ContainerLauncher:
         if container is None:
             return RunLook(alive=False)
         state = container.state
-        if state.running and state.pid:
+        if state.lives:
             port = run.port if run.port_visible else None
-            return await inspect(self._host, run.profile, state.pid, port=port)
+            look = await inspect(self._host, run.profile, state.pid, port=port)
+            return replace(look, stop=StopAsked(going=True)) if state.stops else look
         code = state.exit_code
         port = run.port if run.port_visible else None
         return RunLook(

@@ -31,6 +31,16 @@ class State(msgspec.Struct, frozen=True, rename="pascal"):
     started_at: str = ""
     oom_killed: bool = msgspec.field(default=False, name="OOMKilled")
 
+    @property
+    def lives(self) -> bool:
+        """Whether its process is there; podman's says no word of running while it stops."""
+        return (self.running or self.stops) and self.pid > 0
+
+    @property
+    def stops(self) -> bool:
+        """Whether somebody has it stopped just now; docker does not tell."""
+        return self.status == "stopping"
+
 
 class Published(msgspec.Struct, frozen=True, rename="pascal"):
     """Where the host answers for a port of a container."""

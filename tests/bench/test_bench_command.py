@@ -172,7 +172,7 @@ def test_interrupt_stops_and_keeps(scheduled: Scheduled, own_home: Path) -> None
 
 MEASURED = (0, 6)
 """A machine that others load may have kept the client from keeping up: it is said, no more."""
-STEPS = ["--concurrency", "1,2", "--requests", "8", "--input", "32", "--output", "40"]
+STEPS = ["--concurrency", "1,2", "--requests", "4", "--input", "32", "--output", "16"]
 
 
 def stepped(scheduled: Scheduled, *more: str) -> int:

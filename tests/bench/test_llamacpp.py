@@ -132,7 +132,7 @@ async def test_open_loop(llama: LlamaServer) -> None:
 
 async def test_a_warm_up_that_comes_to_rest(llama: LlamaServer) -> None:
     plan = msgspec.structs.replace(
-        auto(2, 10), warm_up=plan_of("warm_up = { steady = true, max_s = 60.0 }").warm_up
+        auto(2, 10), warm_up=plan_of("warm_up = { steady = true, max_s = 15.0 }").warm_up
     )
     result = await run_plan(plan, parse_url(llama.url))
     (step,) = result.steps

@@ -35,7 +35,17 @@ def server(slower: float) -> Iterator[str]:
 
 def bench(url: str) -> subprocess.Popen[bytes]:
     """Begin a run against a server."""
-    load = ["--concurrency", "2", "--duration", "3", "--input", "16", "--output", "8"]
+    load = [
+        "--concurrency",
+        "2",
+        "--duration",
+        "3",
+        "--input",
+        "16",
+        "--output",
+        "8",
+        "--no-warm-up",
+    ]
     program = [sys.executable, str(ROOT / "gpuroom.py"), "bench", "--url", url]
     return subprocess.Popen([*program, *load, "--quiet", "--json"], stdout=subprocess.PIPE)
 

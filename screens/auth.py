@@ -13,6 +13,7 @@ from textual.widgets import Input, Static
 
 from backends.link.base import SecretKind, SecretQuestion
 from tui.bindings import bindings
+from tui.widgets.edit_line import EditLine
 
 KINDS = {
     SecretKind.PASSWORD: "Password",
@@ -40,7 +41,7 @@ class AuthScreen(ModalScreen[str | None]):
                 yield Static(asked.prompt, markup=False)
             if asked.attempt > 1:
                 yield Static(f"That was not accepted. Try {asked.attempt}.", classes="again")
-            box = Input(id="answer", password=not asked.echo)
+            box = EditLine(id="answer", password=not asked.echo)
             box.cursor_blink = False
             yield box
             yield Static("Enter sends it. It is kept nowhere. Esc declines.", classes="ask")

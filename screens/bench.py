@@ -26,6 +26,7 @@ from tui import VERSION
 from tui.bindings import bindings
 from tui.rows import Line
 from tui.shell import Shell
+from tui.widgets.edit_line import EditLine
 from tui.widgets.history_chart import HistoryChart
 from tui.widgets.row_list import RowList
 
@@ -67,7 +68,7 @@ class BenchScreen(HubScreen):
         self.chart = HistoryChart(shell.look, id="rates")
         self.spread = Spread(shell.look)
         self.steps = StepList(shell.look)
-        self.box = Input(placeholder="port, URL as seen from the host, or profile", id="server")
+        self.box = EditLine(placeholder="port, URL as seen from the host, or profile", id="server")
         self.box.cursor_blink = False
         self.server = first_server(shell)
         self._choosing: bool | None = None

@@ -18,6 +18,7 @@ from tui.bindings import bindings
 from tui.format import width_of
 from tui.rows import Line, Row
 from tui.themes import Look
+from tui.widgets.edit_line import EditLine
 
 WIDTH, WIDEST = 76, 130
 FRAME = 12
@@ -76,7 +77,7 @@ class ConfirmScreen(ModalScreen[bool]):
                     classes="ask",
                     markup=False,
                 )
-                box = Input(id="answer")
+                box = EditLine(id="answer")
                 box.cursor_blink = False
                 yield box
             else:

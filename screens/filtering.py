@@ -6,6 +6,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from screens.base import HubScreen
+from tui.widgets.edit_line import EditLine
 
 
 class FilteringScreen(HubScreen):
@@ -29,7 +30,7 @@ class FilteringScreen(HubScreen):
     def filter_box(self) -> Input:
         """The input, hidden until it is asked for."""
         if self._box is None:
-            self._box = Input(id="filter", placeholder=self.HINT)
+            self._box = EditLine(id="filter", placeholder=self.HINT)
             self._box.cursor_blink = False
         return self._box
 

@@ -16,6 +16,7 @@ from tui.bindings import bindings
 from tui.palette import Entry, Work
 from tui.rows import Line, Row
 from tui.themes import Look
+from tui.widgets.edit_line import EditLine
 from tui.widgets.row_list import RowList
 
 
@@ -79,7 +80,7 @@ class GotoScreen(ModalScreen[Work | None]):
     def __init__(self, look: Look, entries: Sequence[Entry]) -> None:
         super().__init__()
         self.list = EntryList(look, entries)
-        self.box = Input(placeholder="host, screen or command", id="query")
+        self.box = EditLine(placeholder="host, screen or command", id="query")
         self.box.cursor_blink = False
 
     def compose(self) -> ComposeResult:

@@ -27,6 +27,7 @@ from screens.log_jobs import LogJobs
 from screens.log_parts import LogPins, LogStatus
 from tui.bindings import bindings
 from tui.shell import Shell
+from tui.widgets.edit_line import EditLine
 from tui.widgets.log_view import LogView
 
 PIN_BACK_BYTES = 4 * 1024 * 1024
@@ -105,7 +106,7 @@ class LogScreen(HubScreen):
         self.pinned = LogPins(shell.look, self.pins)
         self.filler = LogFiller(store, self.view, self.pins, self._refused)
         self.jobs = LogJobs(store, self._fail, self._changed)
-        self.box = Input(id="log-input")
+        self.box = EditLine(id="log-input")
         self.box.cursor_blink = False
         self._mode = ""
         self._typed: dict[str, str] = {}

@@ -10,6 +10,7 @@ from textual.widgets import Input
 
 from backends.storage.history import History
 from screens.base import HubScreen
+from tui.widgets.edit_line import EditLine
 
 if TYPE_CHECKING:
     from tui.app import RoomApp
@@ -38,7 +39,7 @@ class RunEditingScreen(HubScreen):
     def edit_box(self) -> Input:
         """The input, hidden until it is asked for."""
         if self._edit is None:
-            self._edit = Input(id="edit")
+            self._edit = EditLine(id="edit")
             self._edit.cursor_blink = False
         return self._edit
 

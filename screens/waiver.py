@@ -18,6 +18,7 @@ from backends.tuning import waivers
 from backends.tuning.custom import Waiver
 from backends.tuning.findings import Finding
 from tui.bindings import bindings
+from tui.widgets.edit_line import EditLine
 
 DAYS = 90
 """How long it is accepted for, unless another day is typed."""
@@ -53,8 +54,8 @@ class WaiverScreen(ModalScreen[Accepted | None]):
         """What is accepted, two boxes, what keys do."""
         wrong = f"{self.finding.verdict.value}: {self.finding.evidence}"
         until = waivers.today() + datetime.timedelta(days=DAYS)
-        reason = Input(self.kept.reason if self.kept else "", id="reason")
-        day = Input((self.kept.until if self.kept else until).isoformat(), id="until")
+        reason = EditLine(self.kept.reason if self.kept else "", id="reason")
+        day = EditLine((self.kept.until if self.kept else until).isoformat(), id="until")
         reason.cursor_blink = day.cursor_blink = False
         with Vertical(id="dialog"):
             yield Static(f"Accept {self.finding.check} on {self.host}", id="title", markup=False)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from textual.events import Key
 
 from backends.bench.desk import BenchDesk, Live
 from backends.bench.plan import Plan
@@ -79,6 +82,27 @@ async def test_b_opens_plans_and_says_what_they_do(size: tuple[int, int]) -> Non
         await pilot.press("s")  # A fake session cannot carry a load: said, not crashed.
         await drawn(pilot)
         assert app.screen.live is None
+
+
+async def test_keys_of_one_packet_act_in_their_order() -> None:
+    """As a link that stalls brings them: letters must not overtake the backspaces before them."""
+    app = make_app(make_hub())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await pilot.press("b")
+        await drawn(pilot)
+        await pilot.press("e")
+        await drawn(pilot)
+        screen = app.screen
+        assert isinstance(screen, BenchScreen)
+        assert screen.box.value == "8000"
+        keys = [("end", None), *[("backspace", "\x7f")] * 4, *((n, n) for n in "18955")]
+        for key, character in (*keys, ("left", None), ("delete", None), ("enter", "\r")):
+            app.post_message(Key(key, character))
+        async with asyncio.timeout(20):
+            while screen.box.has_class("-open"):
+                await pilot.pause(0.02)
+        assert screen.server == "1895"
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -203,7 +203,9 @@ def read_cpupower(excerpt: Excerpt) -> Iterator[Fact]:
 
     for number in range(state + 1, count):
         # The list was cut before it.
-        yield excerpt.fact(f"{CPU}/cpu{cpu}/cpuidle/state{number}/name", None, None, "not printed")
+        yield excerpt.fact(
+            f"{CPU}/cpu{cpu}/cpuidle/state{number}/name", None, excerpt.lines[-1], "not printed"
+        )
 
 
 _GOVERNORS: Final = re.compile(

@@ -163,7 +163,7 @@ def _rejoined(lines: list[str]) -> Iterator[tuple[int, str]]:
         return
     held, first = "", 0
     for number, line in enumerate(lines, 1):
-        if first and not _RECORD.match(line):
+        if first and len(held) < MAX_LINE_CHARS and not _RECORD.match(line):
             held += line
         else:
             if first:

@@ -63,7 +63,8 @@ def begin(folder: Path) -> None:
         for place in folder.glob(pattern.lstrip("/")):
             place.write_text(text + "\n")
     (folder / "run").mkdir(exist_ok=True)
-    (folder / REQUEST.lstrip("/")).unlink(missing_ok=True)
+    for path in (REQUEST, host_programs.LIMITS):
+        (folder / path.lstrip("/")).unlink(missing_ok=True)
     # The last file of a boot: what is newer was changed since.
     put(folder, host_programs.LOG, host_programs.boot_log(line))
 

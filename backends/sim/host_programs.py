@@ -14,6 +14,8 @@ LOG: Final = "/var/log/boot"
 """What the kernel said while the host came up; what came since stands in the simulated /proc."""
 SMI: Final = "/usr/share/demo"
 """Where the output of the simulated `nvidia-smi` lies."""
+LIMITS: Final = f"{SMI}/limits"
+"""Power limits that it has set since the boot; the simulated driver follows."""
 _SYSTEMCTL: Final = """\
 case "$1 $2 $3" in
 "is-active nvidia-persistenced "|"is-active irqbalance ") echo active;;
@@ -82,6 +84,12 @@ _PROGRAMS: Final[Mapping[str, str]] = {
     "nvidia-smi": f"""\
 case "$*" in
 "-q -x") cat "$ROOT{SMI}/q";;
+"-i "*" -pl "*)
+  [ "$4" -ge 300 ] && [ "$4" -le 600 ] || {{
+    echo "Provided power limit $4.00 W is not a valid power limit which should be between" \
+      "300.00 W and 600.00 W for GPU 0000$2"; exit 255; }}
+  echo "$2 $4" >> "$ROOT{LIMITS}"
+  echo "Power limit for GPU 0000$2 was set to $4.00 W.";;
 "topo -m") cat "$ROOT{SMI}/topo";;
 "topo -p2p r"|"topo -p2p w") cat "$ROOT{SMI}/p2p";;
 *) echo "not simulated: nvidia-smi $*" >&2; exit 2;;

@@ -283,8 +283,10 @@ class World:
         sleep: Callable[[float], None],
         log: Callable[[str], None],
         engine: Callable[[], Optional[Hold]] = lambda: None,
+        limits: Callable[[], Dict[int, float]] = dict,
     ) -> None:
         self._engine = engine
+        self._limits = limits
         self._hold: Optional[Hold] = None
         self.setup = SETUPS[scenario]
         self.seed = seed
@@ -345,6 +347,9 @@ class World:
             if behind_s < STEP_S:
                 return
             self._hold = self._engine()
+            limits = self._limits()
+            for card in self.cards:
+                card.limit_w = limits.get(card.bus, self.setup.limit_w)
             steps = min(CATCH_UP_STEPS, int(behind_s / STEP_S))
             dt = STEP_S if steps < CATCH_UP_STEPS else behind_s / steps
             for _ in range(steps):
@@ -404,10 +409,11 @@ def configure(
     sleep: Callable[[float], None] = time.sleep,
     log: Callable[[str], None] = lambda line: None,
     engine: Callable[[], Optional[Hold]] = lambda: None,
+    limits: Callable[[], Dict[int, float]] = dict,
 ) -> World:
     """Set the world up, with a clock of its own; a test's way in, and `nvmlInit`'s."""
     global _world
-    _world = World(scenario, seed, clock, sleep, log, engine)
+    _world = World(scenario, seed, clock, sleep, log, engine, limits)
     return _world
 
 
@@ -452,9 +458,24 @@ def _held_by_engine() -> Optional[Hold]:
         return None
 
 
+def _limits_set() -> Dict[int, float]:
+    """Power limits by bus, as the simulated `nvidia-smi -pl` wrote them down; the last counts."""
+    found: Dict[int, float] = {}
+    try:
+        from gpuroom_settings import SETTINGS
+
+        with open(SETTINGS["root"] + "/usr/share/demo/limits") as file:
+            for line in file:
+                bus_id, watts = line.split()
+                found[int(bus_id.split(":")[-2], 16)] = float(watts)
+    except (ImportError, KeyError, OSError, ValueError, IndexError):
+        pass
+    return found
+
+
 def nvmlInit() -> None:
     if _world is None:
-        configure(SCENARIO, SEED, log=_kernel_log, engine=_held_by_engine)
+        configure(SCENARIO, SEED, log=_kernel_log, engine=_held_by_engine, limits=_limits_set)
 
 
 def nvmlInitWithFlags(flags: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import time
 import zlib
 from collections.abc import Callable
@@ -234,3 +235,17 @@ def test_somebody_reboots_a_while_after_a_change(tmp_path: Path) -> None:
     boot.begin(root)
     assert place.read_text() == "60\n"
     assert boot.changed_for_s(root) is None
+
+
+def test_a_power_limit_is_set_within_what_the_card_takes(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    root = tmp_path / "host"
+    host_tree.write(root, tmp_path / "proc", cpus=4, cards=2)
+    smi = str(root / "usr/bin/nvidia-smi")
+    said = [
+        subprocess.run([smi, "-i", "0000:06:00.0", "-pl", watts], capture_output=True, check=False)
+        for watts in ("700", "600")
+    ]
+    assert [one.returncode for one in said] == [255, 0]
+    assert b"between 300.00 W and 600.00 W" in said[0].stdout
+    assert (root / host_programs.LIMITS.lstrip("/")).read_text() == "0000:06:00.0 600\n"

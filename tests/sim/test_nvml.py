@@ -244,3 +244,15 @@ def test_the_source_is_python_3_8_and_standard_library_alone() -> None:
         )
     }
     assert modules <= sys.stdlib_module_names | {"gpuroom_settings"}, "and what travels along"
+
+
+def test_a_limit_that_was_set_lets_the_card_work() -> None:
+    now_s = 0.0
+    limits: dict[int, float] = {}
+    world = nvml.configure("capped", 1, lambda: now_s, limits=lambda: limits)
+    first, second = (nvml.nvmlDeviceGetHandleByIndex(index) for index in (0, 1))
+    limits[first.bus] = 600.0
+    now_s = next(at for at in itertools.count(10.0) if all(world.load(at - b) for b in range(9)))
+    drawn = [nvml.nvmlDeviceGetPowerUsage(card) for card in (first, second)]
+    assert drawn[1] <= 450_000 < drawn[0]
+    assert nvml.nvmlDeviceGetEnforcedPowerLimit(first) == 600_000

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from backends.agent.remote import processes
 from backends.servers.launchers.base import ProfileBusy
 from backends.servers.lifecycle import State
 from tests.servers_live.rooms import (
@@ -33,7 +34,8 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def below(pid: int) -> list[int]:
     """Its children."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [child for child in pids if processes.parent_of("/proc", child) == pid]
 
 
 async def test_a_restart_is_killed_between_its_stop_and_its_start() -> None:

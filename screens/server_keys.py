@@ -31,6 +31,7 @@ POSSIBLE: dict[str, Test] = {
 """When the action of a method makes sense."""
 
 
+NOT_YET = "whether {name} runs is not known yet: the host has not said so"
 ALIVE = "{name} runs already: x stops it, R restarts it"
 WHY_NOT: dict[str, Callable[[ServerView], str]] = {
     "servers.start": lambda view: (
@@ -38,9 +39,13 @@ WHY_NOT: dict[str, Callable[[ServerView], str]] = {
         if view.profile is None
         else ALIVE.format(name=view.name)
     ),
-    "servers.stop": lambda view: f"{view.name} does not run",
+    "servers.stop": lambda view: (
+        f"{view.name} does not run" if view.listed else NOT_YET.format(name=view.name)
+    ),
     "servers.restart": lambda view: (
-        f"{view.name} does not run: s starts it"
+        NOT_YET.format(name=view.name)
+        if not view.listed
+        else f"{view.name} does not run: s starts it"
         if not view.lives
         else f"{view.name} has no profile to start it by: a makes one of what runs"
     ),

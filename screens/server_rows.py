@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 TOKENS = {
     "ready": "good", "serving": "good", "stopped": "idle", "exited": "idle",
     "launching": "accent", "loading": "accent", "warming": "accent", "starting": "accent",
-    "checking": "accent", "being looked at": "dim", "stopping": "warning", "degraded": "warning",
+    "checking": "accent", "being looked at": "dim", "unknown": "dim", "stopping": "warning",
+    "degraded": "warning",
     "unresponsive": "warning", "stalled": "warning", "lost": "stale", "crashed": "critical",
 }  # fmt: skip
 NAME_CELLS = 18
@@ -83,6 +84,8 @@ def why_line(view: ServerView, glyphs: Glyphs) -> Line:
     if found is None:
         if view.run is not None:
             return Line()
+        if not view.listed:
+            return Line().add("the host has not said yet what runs there", "dim")
         return Line().add("never started here" if not view.earlier else "", "dim")
     if view.starts:
         return progress_line(view, glyphs)

@@ -134,7 +134,6 @@ class Roster:
 
     async def _look(self) -> None:
         runs = await self.desk.runs()
-        self.listed = True
         present = set()
         for run in runs:
             key = run.run_id if run.adopted else run.profile
@@ -144,6 +143,9 @@ class Roster:
                 server = self._servers[key] = Server(key, run.profile)
             if server.doing is not Doing.STARTING and self._is_newer(run, server.run):
                 await self._follow(server, run)
+        if not self.listed:
+            self.listed = True
+            self._changed()
         for key, server in list(self._servers.items()):
             if key not in present and server.profile is None and self._is_ours(server):
                 await self._end([server.task] if server.task is not None else [])
@@ -361,4 +363,4 @@ class Roster:
         self._changes += 1
 
     def _view(self, server: Server, *, whole: bool = False) -> ServerView:
-        return view_of(server, self.desk, self._clock, whole=whole)
+        return view_of(server, self.desk, self._clock, whole=whole, listed=self.listed)

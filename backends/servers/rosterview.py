@@ -40,7 +40,9 @@ class Server:
     error: str = ""
 
 
-def view_of(server: Server, desk: ServerDesk, clock: Clock, *, whole: bool = False) -> ServerView:
+def view_of(
+    server: Server, desk: ServerDesk, clock: Clock, *, whole: bool = False, listed: bool = True
+) -> ServerView:
     """A server now.
 
     Args:
@@ -48,6 +50,7 @@ def view_of(server: Server, desk: ServerDesk, clock: Clock, *, whole: bool = Fal
         desk: Of its host.
         clock: Tells how long its phase has lasted.
         whole: With its configuration, which costs more.
+        listed: Whether the host has been asked what runs there.
     """
     run, watch, profile = server.run, server.watch, server.profile
     found: Assessment | None = None
@@ -71,6 +74,7 @@ def view_of(server: Server, desk: ServerDesk, clock: Clock, *, whole: bool = Fal
     return ServerView(
         key=server.key,
         name=server.name,
+        listed=listed,
         host=desk.host.name,
         engine=engine.id.value if engine is not None else "",
         profile=profile,

@@ -63,6 +63,7 @@ class ServerView:
         silent: Part of the watch -> why it learns nothing right now.
         earlier: Earlier starts, the newest first.
         configuration: Asked beside effective.
+        listed: Whether its host has been asked what runs there; before that no run means nothing.
     """
 
     key: str
@@ -87,6 +88,7 @@ class ServerView:
     silent: Mapping[str, str] = field(default_factory=dict)
     earlier: tuple[Start, ...] = ()
     configuration: tuple[Comparison, ...] = ()
+    listed: bool = True
 
     @property
     def word(self) -> str:
@@ -94,7 +96,9 @@ class ServerView:
         if self.doing is not None:
             return self.doing.value
         if self.found is None:
-            return "stopped" if self.run is None else "being looked at"
+            if self.run is None:
+                return "stopped" if self.listed else "unknown"
+            return "being looked at"
         if self.found.stall is not None:
             return "stalled"
         return self.found.state.value

@@ -257,6 +257,25 @@ async def test_a_host_without_gpus_gives_their_rows_to_its_servers_and_takes_the
         assert pane.size.height == 1
 
 
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+async def test_a_server_is_not_called_stopped_before_its_host_was_asked(
+    size: tuple[int, int],
+) -> None:
+    board = StillBoard(view(listed=False))
+    app = room(board)
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot)
+        await pressed(pilot, "2", "x")
+        text = await shown(pilot, lambda text: "unknown" in text)
+        assert "stopped" not in text
+        assert "the host has not said yet what runs there" in text
+        assert "whether glm runs is not known yet" in notes(app)
+        board.put(view())
+        app.shell.touch()
+        text = await shown(pilot, lambda text: "stopped" in text)
+        assert "unknown" not in text
+
+
 async def test_the_newest_line_of_a_log_never_falls_off_the_end_of_the_pane() -> None:
     lines = tuple(f"loaded layer {number}" for number in range(40))
     board = StillBoard(ready_view(last_lines=lines))

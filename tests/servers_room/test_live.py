@@ -229,7 +229,8 @@ async def test_what_was_started_outlives_the_room_and_is_found_by_the_next(tmp_p
         await room.listed()
         await room.until(lambda: room.word in ("ready", "serving"), "ready")
         assert room.run_id == run_id
-        await room.sees(f"● ready {NAME}")
+        row = re.compile(rf"{NAME} +● ready")
+        await room.until(lambda: row.search(screen_text(room.app)), "ready on screen")
         await pilot.press("x")
         await room.sees(f"Stop {NAME} on here")
         await pilot.press("ctrl+y")

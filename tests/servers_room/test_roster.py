@@ -98,6 +98,13 @@ async def test_a_start_is_seen_through_written_down_and_stopped(tmp_path: Path) 
         assert told.failed == []
 
 
+async def test_a_server_is_unknown_until_its_host_was_asked() -> None:
+    async with desk_of(quick_profile(NAME)) as desk:
+        assert seen(Roster(desk), NAME).word == "unknown"
+        async with roster_of(desk) as roster:
+            assert seen(roster, NAME).word == "stopped"
+
+
 async def test_a_kill_from_outside_is_a_crash_that_is_told_once() -> None:
     profile = quick_profile(NAME)
     told = Told()

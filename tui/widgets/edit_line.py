@@ -16,9 +16,9 @@ class EditLine(Input):
 
     async def _on_key(self, event: Key) -> None:
         own = self._bindings.key_to_bindings.get(event.key)
-        if own and not event.is_printable:
+        # An action that has nothing to do here (scrolling) is for whoever is around.
+        if own and not event.is_printable and await self.app.run_action(own[0].action, self):
             event.stop()
             event.prevent_default()
-            await self.run_action(own[0].action)
             return
         await super()._on_key(event)

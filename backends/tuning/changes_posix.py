@@ -24,6 +24,11 @@ from backends.tuning.steps import File, Step
 MAX_BYTES: Final = 1 << 20
 PROGRAM_S: Final = 120.0
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+NO_SUCH_NAME: Final = re.compile(
+    r"(?:Permission denied|Operation not permitted|Invalid argument|File name too long"
+    r"|not supported)$",
+    re.MULTILINE,
+)
 NOT_THERE: Final = re.compile(r"No such file or directory$", re.MULTILINE)
 
 
@@ -144,10 +149,12 @@ class Hands:
         if there.data is None:
             await self._must("mkdir", "-p", "--", self._at(folder))
         new = f"{folder}/.{name}.gpuroom-new"
-        status, _, _ = await self._program(
+        status, _, errors = await self._program(
             "install", "-m", "600", "/dev/null", self._at(new), changes=True
         )
         if status != 0:
+            if not NO_SUCH_NAME.search(errors):  # full or read-only: it would be left in part
+                raise _Failed(_last(errors) or f"install: exit status {status}")
             # A file system of its own kind (/etc/pve) may take no such name: write in place.
             await self._fill(path, data, "fsync")
             return

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from backends.config import HostConfig
+from backends.tuning.changes_posix import Hands
 from backends.tuning.machines import Machines
 from backends.tuning.snapshot import Outcome
-from backends.tuning.steps import Form
+from backends.tuning.steps import Form, Step
 from tests.tuning_live.conftest import Bench, Open
 from tests.tuning_live.test_apply import everything
-from tests.tuning_live.tree import BOOT_B, CPU, Tree
+from tests.tuning_live.tree import BOOT_A, BOOT_B, CPU, Tree
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 BARE = HostConfig(name="pve")
@@ -100,11 +101,28 @@ async def test_a_host_that_is_read_only_stays_as_it_is(
     assert tree.read(BALANCING) == b"1\n"
 
 
-async def test_commands_travel_as_they_are(open_hosts: Open, tree: Tree, programs: str) -> None:
-    from backends.tuning.changes_posix import Hands
-    from backends.tuning.steps import Step
-    from tests.tuning_live.tree import BOOT_A
+@pytest.mark.parametrize(
+    ("words", "new"),
+    [("No space left on device", b"old\n"), ("Operation not permitted", b"new\n")],
+)
+async def test_a_file_without_room_beside_it_stays_whole(
+    open_hosts: Open, tree: Tree, programs: str, words: str, new: bytes
+) -> None:
+    """Only where no second name is taken at all (/etc/pve) it is written in place."""
+    tree.put("/etc/conf", "old\n")
+    install = Path(programs) / "install"
+    install.unlink()
+    install.write_text(f"#!/bin/sh\necho \"install: cannot create '$4': {words}\" >&2; exit 1\n")
+    install.chmod(0o755)
+    async with open_hosts(BARE, path=programs) as (session,):
+        hands = Hands(session, str(tree.folder))
+        done = await hands.carry_out([Step("file", "/etc/conf", b"old\n", b"new\n")], BOOT_A)
+    assert tree.read("/etc/conf") == new
+    assert done.steps[0].ok is (new == b"new\n")
+    assert done.steps[0].ok or words in done.steps[0].error
 
+
+async def test_commands_travel_as_they_are(open_hosts: Open, tree: Tree, programs: str) -> None:
     said = tree.at("/said")
     tree.program("setpci", f'for word; do printf "[%s]\\n" "$word"; done >{said}; echo done')
     tree.program("modprobe", "echo 'no such module' >&2; exit 3")

@@ -102,11 +102,17 @@ _BRACKET_COLLECTED: Final = _forms(
     # mpirun --tag-output: [1,0]<stderr>:
     r"\[(?P<source>\d+,\d+)\]<std(?:out|err)>: ?",
 )
+_DOCKER: Final = _forms(
+    # docker logs -t: nine digits, and what the program wrote is whole behind them
+    r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}(?:Z|[+-]\d\d:\d\d)) (?!std(?:out|err) [FP] )",
+)
 _DIGIT: Final = _forms(
     # TGI: 2025-04-14T15:51:31.134585Z  INFO shard-manager: text_generation_launcher: ...
     rf"(?P<stamp>{_DATE})\s+{_WORD}\s+(?:[\w\-]+(?:\{{[^}}]{{0,200}}\}})?: )?"
     r"(?P<source>text_generation[\w:\-]*|[\w\-]+(?:::[\w\-]+)+):"
     r"(?: (?:[\w/.-]+\.rs:\d+: )?|$)",
+    # loguru: 2025-11-28 15:28:09.929 | INFO     | app:load:12 - ...
+    rf"(?P<stamp>{_DATE}) \| {_WORD} {{0,8}}\| (?:[\w.<>]+:[\w.<>]+:\d+ - )?",
     # logging's usual form: 2025-11-28 15:28:09,929 - INFO - autotuner.py:256 - ...
     rf"(?P<stamp>{_DATE}) - (?:[\w.]+ - )?{_WORD} - (?:[\w./]+:\d+ - )?",
     rf"(?P<stamp>{_DATE}):?\s+\[?{_WORD}(?:\]?:\s{{1,10}}|\]?\s)"
@@ -124,6 +130,8 @@ _DIGIT_COLLECTED: Final = _forms(
     # docker logs -t, kubectl logs --timestamps, and the files below /var/log/pods
     r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6,9}(?:Z|[+-]\d\d:\d\d)) "
     r"(?:std(?:out|err) [FP] )?",
+    # foreman, honcho: 09:00:00 server.1  | ...
+    r"(?P<stamp>\d\d:\d\d:\d\d) (?P<source>[\w.-]{1,40}) +\| ?",
     # short-unix
     r"(?P<stamp>\d{9,11}\.\d{6}) " + _WRITER,
     # pm2: 0|vllm  |
@@ -181,7 +189,7 @@ _RANK: Final = re.compile(r"(?:TP|[Rr]ank[ =]?|RANK |Worker_TP|DP\d+ TP)(\d+)")
 _STARTS: Final[dict[str, tuple[re.Pattern[str], ...]]] = {
     "(": _PAREN,
     "[": _BRACKET + _BRACKET_COLLECTED,
-    **dict.fromkeys("0123456789", _DIGIT + _DIGIT_COLLECTED),
+    **dict.fromkeys("0123456789", _DOCKER + _DIGIT + _DIGIT_COLLECTED),
     **dict.fromkeys("abcdefghijklmnopqrsuvwxyz", _COMPOSE),
     "t": _OLLAMA + _COMPOSE,
     **dict.fromkeys("JMASO", _JOURNAL),
@@ -195,7 +203,7 @@ _STARTS_OWN: Final[dict[str, tuple[re.Pattern[str], ...]]] = {
 }
 _COLLECTED: Final[dict[str, tuple[re.Pattern[str], ...]]] = {
     "[": _BRACKET_COLLECTED,
-    **dict.fromkeys("0123456789", _DIGIT_COLLECTED),
+    **dict.fromkeys("0123456789", _DOCKER + _DIGIT_COLLECTED),
     **dict.fromkeys("abcdefghijklmnopqrstuvwxyz", _COMPOSE),
     **dict.fromkeys("JFMASONDTW", _JOURNAL),
     "<": _SYSLOG,
@@ -210,7 +218,8 @@ def without_collector(text: str) -> tuple[str, str]:
         _unwrap_json(prefix)
     written, names = _unquoted(prefix.message), [prefix.source or ""]
     for _ in range(_MAX_PREFIXES):
-        if any(form.match(written) for form in _STARTS_OWN.get(written[:1], ())):
+        own = any(form.match(written) for form in _STARTS_OWN.get(written[:1], ()))
+        if own and _DOCKER[0].match(written) is None:
             break
         forms = _COLLECTED.get(written[:1], ())
         found = next((hit for form in forms if (hit := form.match(written)) is not None), None)

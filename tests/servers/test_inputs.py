@@ -136,3 +136,31 @@ def test_what_is_packed_otherwise_is_an_error_with_its_remedy(tmp_path: Path) ->
         with pytest.raises(UnreadableLog, match="cannot read") as caught:
             diagnose_file(path, CATALOGUE)
         assert caught.value.hint == f"unpack it: {program} FILE | gpuroom diagnose -"
+
+
+@pytest.mark.parametrize(
+    "form", ["2026-12-02T09:00:00.123456789Z {}", "[pod/a-0/b] 2026-12-02T09:00:00.123456789Z {}"]
+)
+def test_a_stamp_before_the_lines_of_2024_leaves_them_whole(form: str) -> None:
+    lines = (
+        "llm_load_tensors: offloaded 33/33 layers to GPU",
+        'INFO [                    main] model loaded | tid="139" timestamp=1717171722',
+        'INFO [            update_slots] all slots are idle | tid="139" timestamp=1717171722',
+    )
+    text = "".join(form.replace("{}", line) + "\n" for line in lines)
+    verdict = diagnose_bytes(text.encode(), CATALOGUE)
+    assert (verdict.engine, verdict.ready_line) == ("llamacpp", 3)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "2025-11-28 15:28:09.929 | {level:<8} | app.server:load:12 - {}",
+        "09:00:00 server.1  | {}",
+    ],
+)
+def test_programs_that_run_others_and_loggers_of_their_own(form: str) -> None:
+    text = form.replace("{}", "Loading model /m").format(level="INFO") + "\n"
+    text += form.replace("{}", "Uvicorn running on http://0.0.0.0:80").format(level="INFO") + "\n"
+    verdict = diagnose_bytes(text.encode(), CATALOGUE)
+    assert (verdict.outcome, verdict.ready_line) == ("ready", 2)

@@ -35,3 +35,22 @@ def test_there_are_stories_of_every_engine() -> None:
     assert engines == {
         "vllm", "sglang", "llamacpp", "trtllm", "tgi", "transformers", "ollama", "custom",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[pod/srv-0/main] 2026-12-02T09:00:00.123456789Z ",
+        "Dec 02 09:00:00 gpu01 python3[77]: ",
+        "\x1b[33mserver-1  |\x1b[0m ",
+    ],
+)
+def test_a_collector_changes_no_verdict(prefix: str) -> None:
+    for told, log in STORIES:
+        name, *expected = told.split()
+        lines = log.rstrip("\n").split("\n")
+        verdict = diagnose_bytes("".join(f"{prefix}{x}\n" for x in lines).encode(), CATALOGUE)
+        line = verdict.evidence.line if verdict.evidence is not None else None
+        found = (verdict.engine, verdict.outcome, verdict.ready_line, verdict.cause, line)
+        if "systemd[1]" not in log:  # a journal within another
+            assert [str(each or "-") for each in found] == expected, name

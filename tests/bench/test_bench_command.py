@@ -65,6 +65,14 @@ def test_exit_status(scheduled: Scheduled, mode: str, code: int) -> None:
     assert bench(scheduled, mode, "--quiet") == code
 
 
+def test_a_load_generator_that_cannot_start_has_its_own_status(
+    scheduled: Scheduled, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backends.bench.process.argv", lambda *_: ["/nowhere/python"])
+    assert bench(scheduled, "plain", "--quiet") == 4
+    assert "the load generator cannot be started" in capsys.readouterr().err
+
+
 def test_force_runs_in_spite_of_findings_and_the_result_says_so(
     scheduled: Scheduled, capsys: pytest.CaptureFixture[str]
 ) -> None:

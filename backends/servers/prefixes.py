@@ -180,9 +180,13 @@ _OLLAMA: Final = _forms(
     # time=2025-... level=INFO source=server.go:1 msg="..."
     r"time=\"?(?P<stamp>[\dT:.+\-Z]+)\"? level=" + _WORD + r" (?:source=[\w./]+:\d+ )?",
 )
-_PASTED: Final = re.compile(r"[ \t]{0,12}(?:\d{1,7}(?:\t| {2,4})|[ \t])(?=[\[(<A-Z\d])")
+_PASTED: Final = re.compile(
+    r"[ \t]{0,12}(?:\d{1,7}(?:\t| {2,4})|[ \t])"
+    r"(?=[\[(<\d]|TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|CRITICAL|FATAL|[IWEF]\d{4} |"
+    r"[A-Z][a-z]{2} [ \d]\d )"
+)
 """How a paste is numbered or indented: off where a stamp or a level follows."""
-_PASTES: Final = frozenset(" \t0123456789")
+_PASTES: Final = frozenset(" \t>")
 _SAID: Final = re.compile(rf"{_WORD}: (?=\S)")
 """A level that is part of the message: `ERROR: Request failed`."""
 _RANK: Final = re.compile(r"(?:TP|[Rr]ank[ =]?|RANK |Worker_TP|DP\d+ TP)(\d+)")
@@ -235,7 +239,9 @@ def split_prefix(text: str) -> Prefix:
     prefix = Prefix(text)
     if text.startswith('{"') and text.endswith("}"):
         _unwrap_json(prefix)
-    message = _unquoted(prefix.message)
+    message = prefix.message
+    if message[:1] in _PASTES:
+        message = _unquoted(message)
     for _ in range(_MAX_PREFIXES):
         forms = _STARTS.get(message[:1])
         if forms is None:
@@ -260,7 +266,7 @@ def _unquoted(text: str) -> str:
     """A line of a paste as it was before it was quoted, numbered or indented."""
     if text.startswith("> "):
         return text[2:]
-    pasted = _PASTED.match(text) if text[:1] in _PASTES else None
+    pasted = _PASTED.match(text)
     if pasted is not None:
         rest = text[pasted.end() :]
         if any(form.match(rest) for form in _STARTS.get(rest[:1], ())):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -99,11 +101,14 @@ class DemoTransport:
             await ssh.close()
         child, self._child = self._child, None
         if child is not None:
-            await _end(child)
+            await _end(child, self._disk())
+
+    def _disk(self) -> list[str]:
+        """The folder of the demo host, where it has run."""
+        return [str(self._way_in["disk"])] if "disk" in self._way_in else []
 
     async def _start(self) -> None:
-        # A host that was rebooted is gone, and its disk is left: it goes on from that.
-        disk = [str(self._way_in["disk"])] if "disk" in self._way_in else []
+        # The disk: a host that was rebooted is gone, and goes on from that.
         # The client's side of SSH takes as long to import as the server's: do both at once.
         child = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -111,7 +116,7 @@ class DemoTransport:
             "backends.sim.server",
             self._scenario,
             str(port_of(self._host)),
-            *disk,
+            *self._disk(),
             cwd=_ROOT,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -158,8 +163,8 @@ def write_way_in(folder: Path, way_in: dict[str, object], names: Sequence[str]) 
     return config_file
 
 
-async def _end(child: asyncio.subprocess.Process) -> None:
-    """The end of its input is its order to leave; one that does not is killed."""
+async def _end(child: asyncio.subprocess.Process, disk: Sequence[str] = ()) -> None:
+    """The end of its input is its order to leave; one that does not is killed, its disk removed."""
     if child.stdin is not None:
         child.stdin.close()
     try:
@@ -169,3 +174,10 @@ async def _end(child: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             child.kill()
         await child.wait()
+        for folder in disk:
+            await in_thread(functools.partial(_remove, Path(folder)))
+
+
+def _remove(disk: Path) -> None:
+    if not (disk / scenarios.REBOOTING).exists():
+        shutil.rmtree(disk, ignore_errors=True)

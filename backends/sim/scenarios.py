@@ -28,6 +28,8 @@ SCENARIOS: Final = (
 )
 
 MODEL_FOLDER: Final = "/models/GLM-5-NVFP4"
+REBOOTING: Final = "rebooting"
+"""A file on a demo host's disk that says that the host boots again from it."""
 DEFAULT: Final = SCENARIOS[0].name
 
 

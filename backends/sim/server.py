@@ -38,14 +38,12 @@ from backends.sim.machine import DemoServers, environment
 from backends.sim.nvml import SETUPS
 from backends.sim.proc_tree import CPUS, KERNEL_LOG, ProcTree
 from backends.sim.profiles import port_of
-from backends.sim.scenarios import nvml_source
+from backends.sim.scenarios import REBOOTING, nvml_source
 
 PROC: Final = "proc"
 HOST: Final = "host"
 """The folder that stands for `/` when the checklist reads or changes the demo host."""
 PREFIX: Final = "gpuroom-demo-"
-REBOOTING: Final = "rebooting"
-"""A file beside them that says that the host boots again from this folder."""
 _MAX_PAYLOAD: Final = 8 << 20
 _CHUNK: Final = 65536
 _PROC_EVERY_S: Final = 1.0
@@ -242,9 +240,7 @@ async def run(scenario: str, port: int, disk: Path | None = None) -> None:
     try:
         stays = await _up(scenario, port, folder, again=again)
     finally:
-        if stays:
-            (folder / REBOOTING).touch()
-        else:
+        if not stays:
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -296,7 +292,10 @@ async def _serve(host: Host, reboot: asyncio.Task[None], folder: Path) -> bool:
     left = asyncio.create_task(_end_of_input())
     try:
         await asyncio.wait({left, reboot}, return_when=asyncio.FIRST_COMPLETED)
-        return not left.done()
+        if left.done():
+            return False
+        (folder / REBOOTING).touch()  # before anybody can see that it is gone
+        return True
     finally:
         left.cancel()
         host.end()

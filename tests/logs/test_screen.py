@@ -225,6 +225,24 @@ async def test_phases_of_a_start(host: RealHost, tmp_path: Path) -> None:
         await log.until(lambda: "Capture cuda graph begin" in here())
 
 
+async def test_ranks_and_the_readiness_line(host: RealHost, tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    lines = [f"[2026-03-14 09:00:{n % 60:02d} TP{n % 4}] batch {n} done\n" for n in range(400)]
+    ready_line = "[2026-03-14 09:00:00] The server is fired up and ready to roll!\n"
+    path.write_text("".join(lines[:100]) + ready_line + "".join(lines[100:]))
+    async with make_app(make_hub()).run_test(size=(100, 30)) as pilot:
+        log = await opened(pilot, host, path)
+        await log.sees("batch 399 done")
+        await log.press("T")
+        await log.sees("only: rank 3")
+        await log.until(lambda: "batch 398 done" not in log.text and "batch 395 done" in log.text)
+        await log.press("T")
+        await log.sees("batch 398 done")
+        await log.press("r")
+        await log.sees("fired up and ready to roll")
+        await log.sees("batch 100 done")
+
+
 async def test_a_tiny_terminal(host: RealHost, tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     path.write_text(log_lines(300) + TRACE)

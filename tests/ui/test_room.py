@@ -32,6 +32,7 @@ from tests.ui.fakes import (
     make_hub,
     ready,
     screen_text,
+    shown,
 )
 from tui import actions
 from tui.app import RoomApp
@@ -523,6 +524,18 @@ async def test_goto_changes_the_theme() -> None:
         await drawn(pilot)
         assert app.shell.look.palette.name == "light"
         assert app.theme == "gpuroom-light"
+
+
+async def test_a_notice_is_plain_where_the_look_is() -> None:
+    app = make_app(make_hub(), ascii_set=True)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await ready(pilot)
+        app.notify("first", markup=False)
+        app.notify("60 °C – hot", markup=False)
+        text = await shown(pilot, lambda text: "C - hot" in text)
+        assert text.isascii()
+        assert "C - hot" in text.splitlines()[-1]
+        assert "first" not in text
 
 
 async def test_panes_are_reached_hidden_and_come_back() -> None:

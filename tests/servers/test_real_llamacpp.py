@@ -26,12 +26,14 @@ pytestmark = [
 ]
 # The package carries the server itself and prints its log; the program only holds it.
 PROGRAM = """
-import sys, xllamacpp
+import sys, time, xllamacpp
 params = xllamacpp.CommonParams()
 params.model.path, params.port = sys.argv[1], int(sys.argv[2])
 params.n_ctx, params.n_parallel, params.cpuparams.n_threads = 128, 1, 1
 server = xllamacpp.Server(params)
 sys.stdin.read()
+del server
+time.sleep(0.5)  # its log is written by a thread of its own
 """
 
 

@@ -165,6 +165,22 @@ async def test_a_container_that_somebody_else_stops_is_stopping(docker: Docker, 
             await stop
 
 
+async def test_who_stops_a_container_is_told_to_a_newcomer(docker: Docker, kind: str) -> None:
+    """Docker itself has no word for it: the operator who does it is asked."""
+    profile = boxed(kind)
+    profile = replace(profile, command=(*profile.command, "--deaf"))
+    docker.make("box", profile.command, HostConfig={"NetworkMode": "host"})
+    async with desk_of(profile) as one, desk_of(profile) as newcomer:
+        run = await one.start(profile)
+        async with await newcomer.watch(run, profile) as watch:
+            await watch.until(is_state(*ANSWERING), DEADLINE_S)
+            stop = asyncio.create_task(one.stop(run, grace_s=3.0))
+            seen = await watch.until(is_state(State.STOPPING), DEADLINE_S)
+            assert f"asked to stop by {operator()} from {origin()}" in seen.why
+            await watch.until(is_state(State.STOPPED), DEADLINE_S)
+            assert (await stop).complete
+
+
 async def test_two_operators_at_one_container(docker: Docker, kind: str) -> None:
     profile = boxed(kind, "--deaf")
     docker.make("box", profile.command, HostConfig={"NetworkMode": "host"})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, ContextManager, Dict, NamedTuple
+from typing import Any, ContextManager, Dict, NamedTuple, Optional
 
-from . import rpc, runs
+from . import rpc, runs, stopnote
 
 LET_GO_WAIT_S = 5.0
 
@@ -64,6 +64,18 @@ def alone_at(place: str, params: Params) -> ContextManager[None]:
 
 
 def _alone(name: str, params: Params) -> ContextManager[None]:
-    home = os.path.join(runs.root(), ".held")
+    home = _home()
     os.makedirs(home, mode=0o755, exist_ok=True)
     return runs.operation(home, name, params)
+
+
+def stop_of(name: Any) -> Optional[Dict[str, Any]]:
+    """Who stops the server `name` just now, by a program that tells nobody (docker)."""
+    if not isinstance(name, str) or not runs.NAME.fullmatch(name):
+        return None  # nobody can hold it by that
+    held = stopnote.read(os.path.join(_home(), name))
+    return held if held is not None and held["going"] and held.get("doing") == "stopping" else None
+
+
+def _home() -> str:
+    return os.path.join(runs.root(), ".held")

@@ -221,7 +221,7 @@ def operation(folder: str, name: str, params: Params) -> Iterator[None]:
                 rpc.BUSY, who,
             ) from None  # fmt: skip
         holder = {key: params.get(key) for key in ("by", "origin", "doing")}
-        holder["at"] = time.time()
+        holder.update(stopnote.this_process(), at=time.time())
         with contextlib.suppress(OSError):  # a full disk: the lock holds without its words
             os.ftruncate(lock, 0)
             os.pwrite(lock, json.dumps(holder).encode("utf-8"), 0)

@@ -41,10 +41,7 @@ class Note:
         Raises:
             OSError: It can't be written down.
         """
-        stat = processes.read_stat("/proc", os.getpid())
-        mine = {"pid": os.getpid(), "start_ticks": stat[0] if stat is not None else -1,
-                "boot_id": members.boot_id()}  # fmt: skip
-        supervisor.write_reserved(self.path, dict(self._asked, **mine))
+        supervisor.write_reserved(self.path, dict(self._asked, **this_process()))
 
     def release(self) -> None:
         """The stop is over; of what was started here it stays known that it was asked for."""
@@ -70,6 +67,13 @@ class Note:
         words = "who stops it can't be written down (%s: %s)" % (self.path, error.strerror)
         with contextlib.suppress(rpc.StreamClosed):
             stream.send({"step": words})
+
+
+def this_process() -> Dict[str, Any]:
+    """What tells this process from any other, of any boot."""
+    stat = processes.read_stat("/proc", os.getpid())
+    ticks = stat[0] if stat is not None else -1
+    return {"pid": os.getpid(), "start_ticks": ticks, "boot_id": members.boot_id()}
 
 
 def read(path: str) -> Optional[Dict[str, Any]]:

@@ -8,7 +8,7 @@ import shutil
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from . import cgroups, ladder, mask, members, nearby, ports, processes, rpc, runs, stopnote
+from . import cgroups, holds, ladder, mask, members, nearby, ports, processes, rpc, runs, stopnote
 
 Params = Dict[str, Any]
 
@@ -31,8 +31,8 @@ def inspect(params: Params) -> Dict[str, Any]:
     """A process that nobody here started, with its descendants and its cgroup: as `look` does.
 
     Args:
-        params: `pid` and `start_ticks`, and at will `cgroup` (a path below /sys/fs/cgroup) and
-            `port`.
+        params: `pid` and `start_ticks`, and at will `cgroup` (a path below /sys/fs/cgroup), `port`
+            and `held`: the name by which operators hold it while they stop it.
     """
     pid, ticks = int(params["pid"]), params.get("start_ticks")
     stat = processes.read_stat("/proc", pid)
@@ -42,9 +42,12 @@ def inspect(params: Params) -> Dict[str, Any]:
     if alive:
         cgroup = params.get("cgroup")
         found = nearby.scan((pid, begun), lambda: _found_record(pid, begun, cgroup))
+    stop = stopnote.read(_note_of(pid, begun))
+    if stop is None and params.get("held") is not None:
+        stop = holds.stop_of(params["held"])
     answer: Dict[str, Any] = {
         "alive": alive and members.is_alive(pid, begun),
-        "stop": stopnote.read(_note_of(pid, begun)),
+        "stop": stop,
         "start_ticks": begun if alive else None,
         "members": [members.describe(member) for member in found],
         "cpu_s": sum(member.cpu_ticks for member in found) / float(os.sysconf("SC_CLK_TCK")),

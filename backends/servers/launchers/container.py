@@ -154,8 +154,9 @@ class ContainerLauncher:
         state = container.state
         if state.lives:
             port = run.port if run.port_visible else None
-            look = await inspect(self._host, run.profile, state.pid, port=port)
-            return replace(look, stop=StopAsked(going=True)) if state.stops else look
+            look = await inspect(self._host, run.profile, state.pid, port=port, held=run.profile)
+            stops = state.stops and look.stop is None
+            return replace(look, stop=StopAsked(going=True)) if stops else look
         code = state.exit_code
         port = run.port if run.port_visible else None
         return RunLook(

@@ -26,12 +26,12 @@ class Inspected(msgspec.Struct, frozen=True):
 
 async def inspect(
     host: Host, what: str, pid: int, *, start_ticks: int | None = None, port: int | None = None,
-    cgroup: str | None = None,
+    cgroup: str | None = None, held: str | None = None,
 ) -> RunLook:  # fmt: skip
-    """The process, its descendants and its cgroup now."""
+    """The process, its descendants and its cgroup now; `held` is the name it is held by."""
     answer = await host.request(
         "servers.inspect",
-        {"pid": pid, "start_ticks": start_ticks, "port": port, "cgroup": cgroup},
+        {"pid": pid, "start_ticks": start_ticks, "port": port, "cgroup": cgroup, "held": held},
         asked_by=ASKED_BY,
         what=f"look at {what}",
         timeout_s=15.0,

@@ -44,6 +44,7 @@ SETTLED_POLL_S: Final = 0.6
 SETTLED_HTTP_S: Final = 1.0
 """Between two questions once it has been ready: many go unanswered before that says anything."""
 OVER_POLL_S: Final = 5.0
+EMPTY_LOG_S: Final = 2.0
 DEEP_EVERY: Final = 10
 JUDGED_BYTES: Final = 32 << 20
 """How much of the end of a log is judged: a start's log is smaller, a month's log is not read."""
@@ -228,23 +229,31 @@ class ServerWatch:
                         await self._changed.wait()
 
     async def hear(self, timeout_s: float) -> None:
-        """Wait until every witness that there is has been heard once, or the time is over."""
+        """Wait until every witness that there is has been heard once, or the time is over.
+
+        A log that says nothing for a while after all others have spoken may be empty, and is waited
+        for no longer.
+        """
         run = self.watched.run
 
-        def heard(found: Assessment) -> bool:
+        def log(found: Assessment) -> bool:
+            return self._seen.log is not None or run.log is None or "log" in self.errors
+
+        def others(found: Assessment) -> bool:
             seen = self._seen
             if seen.process is None:
                 return False
             asked = self._asker is not None and bool(self._asker.endpoints)
             http = seen.http is not None or not asked or found.state in OVER
-            log = seen.log is not None or run.log is None or "log" in self.errors
             # A completion is only asked for once everything else is good.
             due = self.watched.ready.prompt is not None and seen.completion is None
             waits = due and found.state not in OVER and seen.http is not None and seen.http.good
-            return http and log and not waits
+            return http and not waits
 
         with contextlib.suppress(TimeoutError):
-            await self.until(heard, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self.until(others)
+                await self.until(log, EMPTY_LOG_S)
 
     def _note(self, **changes: object) -> None:
         self._seen = replace(self._seen, **changes)  # type: ignore[arg-type]

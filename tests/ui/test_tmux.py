@@ -56,12 +56,14 @@ class Tmux:
         self.run("send-keys", *keys)
 
     def wait(self, fits: str | Callable[[str], bool]) -> str:
-        """The screen, once it has a text or fits."""
+        """The screen, once it fits and is painted whole: the next look sees the same."""
         until_s = time.monotonic() + WAIT_S
+        before = ""
         while True:
             screen = self.screen()
-            if fits in screen if isinstance(fits, str) else fits(screen):
+            if screen == before and (fits in screen if isinstance(fits, str) else fits(screen)):
                 return screen
+            before = screen
             if time.monotonic() > until_s:
                 pytest.fail(f"{fits!r} did not come; the screen is:\n{screen}")
             time.sleep(0.1)

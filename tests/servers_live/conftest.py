@@ -73,9 +73,14 @@ async def new_host() -> Host:
     return Host(client)
 
 
-@pytest_asyncio.fixture
-async def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Host]:
+@pytest.fixture
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is started here is kept in a folder of the test's own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest_asyncio.fixture
+async def host(tmp_path: Path, own_state: None) -> AsyncIterator[Host]:
     found = await new_host()
     yield found
     with contextlib.suppress(Exception):

@@ -23,13 +23,8 @@ from tests.servers_live.rooms import DEADLINE_S, desk_of, is_state, members_aliv
 from tests.sshd import SshLab, ssh_lab
 
 __all__ = ["ssh_lab"]
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("own_state")]
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def lives(pid: int | None) -> bool:

@@ -30,13 +30,8 @@ from tests.servers_live.test_cut_off import configure, finished, gpuroom
 from tests.sshd import SshLab, ssh_lab
 
 __all__ = ["ssh_lab"]
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("own_state")]
 DEAF = f"deaf{OF_THIS_RUN}"
-
-
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 async def until(test: Callable[[], object]) -> None:

@@ -30,14 +30,9 @@ from tests.servers_live.rooms import DEADLINE_S, desk_of, is_state, llama_profil
 
 pytest.importorskip("xllamacpp")
 pytest.importorskip("gguf")
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("own_state")]
 
 from tests.servers_real import tiny_gguf  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture(scope="module")

@@ -25,12 +25,7 @@ from tests.servers_live.test_cut_off import configure, finished, gpuroom
 from tests.servers_live.test_cut_sessions import heard
 from tests.servers_live.test_half_done import until
 
-pytestmark = pytest.mark.real
-
-
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("own_state")]
 
 
 async def test_a_server_that_goes_into_the_background_is_told_and_wholly_stopped() -> None:

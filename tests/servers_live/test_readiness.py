@@ -17,9 +17,7 @@ from tests.servers_live.rooms import DEADLINE_S, Play, desk_of, is_state, profil
 DONE = [200, json.dumps({"choices": [{"text": "yes"}]})]
 
 
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+pytestmark = pytest.mark.usefixtures("own_state")
 
 
 @pytest.fixture

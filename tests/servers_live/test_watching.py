@@ -40,9 +40,7 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+pytestmark = pytest.mark.usefixtures("own_state")
 
 
 @pytest.mark.timeout(400)

@@ -18,9 +18,7 @@ from tests.servers_live.rooms import DEADLINE_S, Play, is_state, watching
 STARTED = "Application startup complete."
 
 
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+pytestmark = pytest.mark.usefixtures("own_state")
 
 
 @pytest.fixture
